@@ -1,0 +1,42 @@
+"""keras_dp_ext: differentially private training for Keras 3 on TensorFlow.
+
+Change the optimizer, add a callback, read epsilon in the progress bar:
+
+>>> import keras_dp_ext as dp
+>>> dp.noise.StudentT(df=9, scale=1.0).fisher_information  # doctest: +ELLIPSIS
+0.8333...
+
+Subpackages load on first use, so that everything that needs no TensorFlow
+(`accounting`, `noise`, the command line) starts in a fraction of a second.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_SUBPACKAGES = (
+    "accounting",
+    "analysis",
+    "audit",
+    "bounding",
+    "callbacks",
+    "data",
+    "gradients",
+    "mechanisms",
+    "noise",
+    "optimizers",
+    "refining",
+    "tf_privacy",
+)
+
+__all__ = [*_SUBPACKAGES, "__version__"]
+
+
+def __getattr__(name: str):
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

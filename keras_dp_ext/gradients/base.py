@@ -1,0 +1,121 @@
+"""What a BOUND stage sees: per-microbatch gradients, as lazy as possible."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+# A map over a chunk of materialised gradients: one `[chunk, *shape]` tensor for
+# each variable in, the same out. Row b of the output may depend on row b of the
+# input only: that is what makes the sum's sensitivity that of one row.
+RowMap = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+
+class PerExampleGradients(abc.ABC):
+    """The gradients of every microbatch with respect to every variable.
+
+    A *row* is one microbatch (one example, unless `num_microbatches` groups
+    them). No method returns anything that mixes rows other than by the sum that
+    its name announces, and rows that are not finite count as zero everywhere.
+
+    Attributes:
+        shapes: The static shape of each variable, in order.
+    """
+
+    shapes: list[tf.TensorShape]
+
+    @property
+    @abc.abstractmethod
+    def num_rows(self) -> tf.Tensor:
+        """Scalar int32 tensor: how many microbatches there are."""
+
+    @abc.abstractmethod
+    def norm_squared(
+        self, scales: Sequence[tf.Tensor | None] | None = None
+    ) -> tf.Tensor:
+        """`[rows]` float32: sum over all coordinates of `(g_i / s_i)**2`.
+
+        Args:
+            scales: For each variable a positive tensor of the variable's shape,
+                or `None` for 1.
+        """
+
+    @abc.abstractmethod
+    def weighted_sum(self, coefficients: tf.Tensor) -> list[tf.Tensor]:
+        """For each variable, `sum_b coefficients[b] * g_b` in float32."""
+
+    @abc.abstractmethod
+    def sum_of(
+        self, row_map: RowMap, bytes_limit: int | None = None
+    ) -> list[tf.Tensor]:
+        """For each variable, the sum over rows of `row_map(gradients)`.
+
+        Rows are materialised in chunks of at most `bytes_limit` bytes (default:
+        `DEFAULT_CHUNK_BYTES`), so memory does not grow with the batch.
+        """
+
+
+DEFAULT_CHUNK_BYTES = 64 * 2**20
+
+
+def rows_per_chunk(
+    shapes: Sequence[tf.TensorShape], bytes_limit: int | None
+) -> int:
+    """How many float32 rows of these shapes fit into `bytes_limit` bytes."""
+    row_bytes = 4 * sum(shape.num_elements() for shape in shapes)
+    return max(1, (bytes_limit or DEFAULT_CHUNK_BYTES) // max(1, row_bytes))
+
+
+class MaterializedGradients(PerExampleGradients):
+    """Per-example gradients that exist already, as `[rows, *shape]` tensors.
+
+    The reference for the lazy engine, and what the eager path uses.
+    """
+
+    def __init__(self, gradients: Sequence[tf.Tensor]):
+        rows = [tf.cast(gradient, tf.float32) for gradient in gradients]
+        finite = tf.reduce_all(
+            [
+                tf.reduce_all(
+                    tf.math.is_finite(tf.reshape(row, [tf.shape(row)[0], -1])),
+                    axis=1,
+                )
+                for row in rows
+            ],
+            axis=0,
+        )
+        self.shapes = [row.shape[1:] for row in rows]
+        self._rows = [
+            tf.where(
+                tf.reshape(finite, [-1] + [1] * (row.shape.rank - 1)),
+                row,
+                tf.zeros_like(row),
+            )
+            for row in rows
+        ]
+
+    @property
+    def num_rows(self):
+        return tf.shape(self._rows[0])[0]
+
+    def norm_squared(self, scales=None):
+        scales = scales or [None] * len(self._rows)
+        total = tf.zeros([self.num_rows])
+        for row, scale in zip(self._rows, scales, strict=True):
+            scaled = row if scale is None else row / scale
+            total += tf.reduce_sum(
+                tf.square(scaled), axis=list(range(1, row.shape.rank))
+            )
+        return total
+
+    def weighted_sum(self, coefficients):
+        return [
+            tf.tensordot(coefficients, row, axes=[[0], [0]])
+            for row in self._rows
+        ]
+
+    def sum_of(self, row_map, bytes_limit=None):
+        del bytes_limit  # The rows are in memory already.
+        return [tf.reduce_sum(row, axis=0) for row in row_map(self._rows)]

@@ -1,0 +1,89 @@
+"""A mechanism: BOUND -> sum -> NOISE -> REFINE, and the privacy it claims."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.accounting import Claim
+    from keras_dp_ext.gradients import PerExampleGradients
+
+
+class Mechanism(abc.ABC):
+    """One private release of a sum of per-example gradients.
+
+    A mechanism is independent of Keras and of the optimizer that uses it. Its
+    constructor's keyword arguments become those of every optimizer made from it
+    (`dp.optimizers.make_private(keras.optimizers.Lion, mechanism=MyMechanism)`),
+    and its `claim` feeds accountant, audit and command line.
+
+    The four methods below are called in this order, once for every release. Only
+    `bound` sees private data; `draw_noise` must not depend on it at all;
+    `refine` sees only what has been noised.
+    """
+
+    #: Short name, used by the command line and in reports.
+    name: str
+
+    def build(
+        self, variables: Sequence[Any], add_variable: Callable[..., Any]
+    ) -> None:
+        """Creates state, if the mechanism has any.
+
+        Args:
+            variables: The trainable variables, as Keras variables.
+            add_variable: `add_variable(shape, dtype, name, initializer)`
+                creates a variable that is saved with the optimizer.
+        """
+
+    @abc.abstractmethod
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
+        """The sum over rows of gradients that have been bounded one by one."""
+
+    @abc.abstractmethod
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """One draw of noise, in the units of the bounded sum.
+
+        Args:
+            shapes: The static shape of each variable.
+            seed: `int32[2]`, fresh for each release; give each variable its own
+                with `tf.random.experimental.stateless_fold_in(seed, index)`.
+            step: `int64` scalar, the number of releases before this one.
+        """
+
+    def refine(
+        self, noised: list[tf.Tensor], step: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Post-processing of the noised sum. It may update the state."""
+        del step
+        return noised
+
+    @abc.abstractmethod
+    def claim(
+        self, num_parameters: int, examples_per_microbatch: int = 1
+    ) -> Claim:
+        """What one release costs: proven, and as published (accounting.Claim).
+
+        Must not import TensorFlow when it is called.
+        """
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, read from attributes of the same name."""
+        parameters = inspect.signature(type(self).__init__).parameters
+        return {
+            name: _plain(getattr(self, name))
+            for name in parameters
+            if name != "self"
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Stage objects (noises, codebooks) serialise themselves to plain dicts."""
+    return value.serialize() if hasattr(value, "serialize") else value
