@@ -1,0 +1,156 @@
+"""What a noise is: a symmetric density, drawn independently for every coordinate."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_CDF_KNOTS = 4096
+
+
+class Noise(abc.ABC):
+    """A symmetric, unimodal density around zero, in absolute units.
+
+    The accountant reads `log_density` and `cdf` (NumPy, float64), the training
+    step calls `sample` and `cdf_tf` (TensorFlow, float32). Noises are immutable
+    values: they compare, hash and serialise by their parameters.
+
+    A subclass is a frozen dataclass with a field `scale`; it sets `name` and
+    implements the abstract methods for `scale` 1. It is then known to
+    `keras_dp_ext.noise.get` under its class name and its `name`.
+
+    Attributes:
+        scale: The factor that stretches the standard density. What it means for
+            the spread is told by `standard_deviation`.
+    """
+
+    #: The name used by the command line, such as "student-t".
+    name: ClassVar[str]
+
+    #: All subclasses, by class name and by `name`.
+    registry: ClassVar[dict[str, type[Noise]]] = {}
+
+    scale: float
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        Noise.registry[cls.__name__] = cls
+        Noise.registry[cls.name] = cls
+
+    def __post_init__(self):
+        check_positive("scale", self.scale)
+        object.__setattr__(self, "scale", float(self.scale))
+
+    @abc.abstractmethod
+    def _standard_log_density(self, x: np.ndarray) -> np.ndarray:
+        """Natural logarithm of the density for `scale` 1."""
+
+    @abc.abstractmethod
+    def _standard_cdf(self, x: np.ndarray) -> np.ndarray:
+        """Cumulative distribution function for `scale` 1, accurate for x < 0."""
+
+    @abc.abstractmethod
+    def _standard_sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
+        """A draw for `scale` 1; see `sample`."""
+
+    @property
+    @abc.abstractmethod
+    def _standard_fisher_information(self) -> float:
+        """Fisher information of location for `scale` 1."""
+
+    @property
+    @abc.abstractmethod
+    def _standard_deviation(self) -> float:
+        """Standard deviation for `scale` 1."""
+
+    def log_density(self, x: np.ndarray | float) -> np.ndarray:
+        """Natural logarithm of the density at `x`, in float64."""
+        standard = np.asarray(x, dtype=np.float64) / self.scale
+        return self._standard_log_density(standard) - math.log(self.scale)
+
+    def cdf(self, x: np.ndarray | float) -> np.ndarray:
+        """Probability of a draw of at most `x`, in float64."""
+        return self._standard_cdf(np.asarray(x, dtype=np.float64) / self.scale)
+
+    @property
+    def fisher_information(self) -> float:
+        """Fisher information of location: the curvature of the privacy loss.
+
+        For small shifts every smooth noise costs as much as a Gaussian of
+        standard deviation `fisher_information ** -0.5`.
+        """
+        return self._standard_fisher_information / self.scale**2
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of one coordinate; infinite where there is none."""
+        return self._standard_deviation * self.scale
+
+    def with_scale(self, scale: float) -> Noise:
+        """The same noise at another scale."""
+        return dataclasses.replace(self, scale=scale)
+
+    def sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
+        """Draws one float32 tensor, as a pure function of `seed`.
+
+        Works in eager mode, in graphs and under XLA, with the same numbers in
+        all three up to rounding.
+
+        Args:
+            shape: Static or dynamic shape of the draw.
+            seed: `int32[2]`; a seed that repeats repeats the noise.
+
+        Returns:
+            A float32 tensor of the given shape.
+        """
+        return self.scale * self._standard_sample(shape, seed)
+
+    def cdf_tf(self, x: tf.Tensor) -> tf.Tensor:
+        """`cdf` inside a TensorFlow graph, in float32 (error below 1e-6).
+
+        Interpolates a table that is equidistant in `|x| / (1 + |x|)`, so every
+        noise costs the same, including those whose CDF is a special function.
+        """
+        import tensorflow as tf
+
+        table = tf.constant(self._upper_half_cdf_table, tf.float32)
+        magnitude = tf.abs(x) / self.scale
+        # Infinities would give inf / inf; 1e30 is beyond the last knot's cell.
+        magnitude = tf.minimum(magnitude, 1e30)
+        position = magnitude / (1.0 + magnitude) * _CDF_KNOTS
+        cell = tf.clip_by_value(tf.cast(position, tf.int32), 0, _CDF_KNOTS - 1)
+        left, right = tf.gather(table, cell), tf.gather(table, cell + 1)
+        excess = left + (position - tf.cast(cell, tf.float32)) * (right - left)
+        return 0.5 + tf.sign(x) * excess
+
+    @functools.cached_property
+    def _upper_half_cdf_table(self) -> np.ndarray:
+        """`P(0 < X <= x)` at `x / (1 + x) = j / _CDF_KNOTS`, for `scale` 1."""
+        fraction = np.arange(_CDF_KNOTS) / _CDF_KNOTS
+        return np.append(0.5 - self._standard_cdf(-fraction / (1.0 - fraction)), 0.5)
+
+    def serialize(self) -> dict[str, Any]:
+        """A JSON dictionary that `keras_dp_ext.noise.get` turns back."""
+        return {"class_name": type(self).__name__, "config": dataclasses.asdict(self)}
+
+
+def check_positive(argument: str, value: Any) -> None:
+    """Raises unless `value` is a finite number above zero."""
+    try:
+        valid = math.isfinite(value) and value > 0
+    except TypeError:
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"Argument `{argument}` must be a positive, finite number. "
+            f"Received: {argument}={value}"
+        )

@@ -1,0 +1,53 @@
+"""Cauchy noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_dp_ext.noise import uniform
+from keras_dp_ext.noise.base import Noise
+
+
+@dataclasses.dataclass(frozen=True)
+class Cauchy(Noise):
+    """Cauchy noise: half of the draws exceed `scale` in magnitude, no variance.
+
+    Args:
+        scale: Median of `|x|`.
+
+    Example:
+
+    >>> float(Cauchy(scale=3.0).cdf(3.0))
+    0.75
+    """
+
+    name = "cauchy"
+
+    scale: float = 1.0
+
+    def _standard_log_density(self, x):
+        magnitude = np.maximum(np.abs(x), 1e-300)
+        return -np.logaddexp(0.0, 2.0 * np.log(magnitude)) - math.log(math.pi)
+
+    def _standard_cdf(self, x):
+        # arctan2 keeps the relative accuracy of the lower tail.
+        return np.arctan2(1.0, -x) / math.pi
+
+    def _standard_sample(self, shape, seed):
+        import tensorflow as tf
+
+        high, low, sign = uniform.random_words(shape, seed, 3)
+        # The cotangent has its pole at 0, where the uniform is finest.
+        angle = 0.5 * math.pi * uniform.open_uniform(high, low)
+        return uniform.random_sign(sign) / tf.tan(angle)
+
+    @property
+    def _standard_fisher_information(self):
+        return 0.5
+
+    @property
+    def _standard_deviation(self):
+        return math.inf

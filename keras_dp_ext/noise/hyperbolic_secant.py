@@ -1,0 +1,53 @@
+"""Hyperbolic secant noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_dp_ext.noise import uniform
+from keras_dp_ext.noise.base import Noise
+
+
+@dataclasses.dataclass(frozen=True)
+class HyperbolicSecant(Noise):
+    """Noise with density `sech(x / scale) / (pi scale)`, as in `scipy.stats`.
+
+    Args:
+        scale: The standard deviation is `scale * pi / 2`.
+
+    Example:
+
+    >>> HyperbolicSecant(scale=1.0).fisher_information
+    0.5
+    """
+
+    name = "sech"
+
+    scale: float = 1.0
+
+    def _standard_log_density(self, x):
+        magnitude = np.abs(x)
+        return math.log(2 / math.pi) - magnitude - np.log1p(np.exp(-2.0 * magnitude))
+
+    def _standard_cdf(self, x):
+        tail = 2.0 / math.pi * np.arctan(np.exp(-np.abs(x)))
+        return np.where(x < 0, tail, 1.0 - tail)
+
+    def _standard_sample(self, shape, seed):
+        import tensorflow as tf
+
+        high, low, sign = uniform.random_words(shape, seed, 3)
+        # P(|X| > x) = 4/pi arctan(exp(-x)), inverted.
+        tangent = tf.tan(0.25 * math.pi * uniform.open_uniform(high, low))
+        return -uniform.random_sign(sign) * tf.math.log(tangent)
+
+    @property
+    def _standard_fisher_information(self):
+        return 0.5
+
+    @property
+    def _standard_deviation(self):
+        return 0.5 * math.pi
