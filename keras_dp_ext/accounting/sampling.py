@@ -12,9 +12,18 @@ class Sampling:
 
 @dataclasses.dataclass(frozen=True)
 class Poisson(Sampling):
-    """Every example is taken independently with probability `rate`."""
+    """Every example is taken independently with probability `rate`.
+
+    Attributes:
+        rate: The probability `q` that one example takes part in one release.
+        overflow_delta: What each release adds to delta because the lot has a
+            fixed capacity (`data.poisson_batches` drops examples of a lot that
+            overflows; the proof is in `data/capacity.py`). An accountant must
+            convert to epsilon at `delta - releases * overflow_delta`.
+    """
 
     rate: float
+    overflow_delta: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
