@@ -1,0 +1,101 @@
+"""From a source of row indices to a tf.data pipeline of batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.data import _arrays
+
+# A source draws the indices of one epoch: int32 arrays `[batches, physical_batch]`
+# in which the index `num_examples` stands for padding.
+IndexSource = Callable[[np.random.Generator], Iterator[np.ndarray]]
+
+# Indices cross from Python to tf.data in blocks of about this many lots: the
+# crossing costs as much as drawing ten lots.
+LOTS_PER_BLOCK = 32
+
+Seed = int | Sequence[int] | None
+
+
+def blocks(num_lots: int) -> Iterator[int]:
+    """Splits a number of lots into blocks of at most `LOTS_PER_BLOCK`."""
+    for start in range(0, num_lots, LOTS_PER_BLOCK):
+        yield min(LOTS_PER_BLOCK, num_lots - start)
+
+
+def batches_from_indices(
+    source: IndexSource,
+    x: Any,
+    y: Any,
+    sample_weight: np.ndarray | None,
+    *,
+    num_batches: int,
+    physical_batch_size: int,
+    masked: bool,
+    seed: Seed,
+) -> tf.data.Dataset:
+    """A finite pipeline that draws afresh each time it is iterated.
+
+    Args:
+        source: Draws the row indices of one epoch.
+        x: Array or nest of arrays.
+        y: Array, nest of arrays or `None`.
+        sample_weight: `[num_examples]` array or `None`.
+        num_batches: Number of physical batches in an epoch.
+        physical_batch_size: Rows in each of them.
+        masked: Whether padding occurs, so that there must be sample weights.
+        seed: `None` draws from the operating system's entropy in each epoch.
+
+    Returns:
+        A data set of `(x, y, sample_weight)`, or of `(x, y)` if nothing is masked
+        and no weights are given.
+    """
+    num_examples = len(tf.nest.flatten(x)[0])
+    if sample_weight is None and masked:
+        sample_weight = np.ones([num_examples], np.float32)
+    columns = (x, y) if sample_weight is None else (x, y, sample_weight)
+    columns = tf.nest.map_structure(
+        lambda leaf: None if leaf is None else _arrays.with_zero_row(leaf), columns
+    )
+    epoch_numbers = itertools.count()
+
+    def draw_epoch() -> Iterator[np.ndarray]:
+        epoch = next(epoch_numbers)
+        entropy = (
+            np.random.SeedSequence()
+            if seed is None
+            else np.random.SeedSequence(seed, spawn_key=(epoch,))
+        )
+        return source(np.random.Generator(np.random.PCG64DXSM(entropy)))
+
+    def gather(indices: tf.Tensor) -> Any:
+        return tf.nest.map_structure(
+            lambda leaf: None if leaf is None else tf.gather(leaf, indices), columns
+        )
+
+    dataset = tf.data.Dataset.from_generator(
+        draw_epoch,
+        output_signature=tf.TensorSpec([None, physical_batch_size], tf.int32),
+    )
+    dataset = dataset.unbatch()
+    dataset = dataset.map(gather, num_parallel_calls=2)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+    return dataset.prefetch(4).with_options(_one_host())
+
+
+def _one_host() -> tf.data.Options:
+    """Replicas of one host share each lot; hosts must not draw lots of their own.
+
+    `tf.distribute` splits every batch over its replicas by rows, which is right. Over
+    several hosts it would by default give each host other lots.
+    """
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.OFF
+    )
+    return options

@@ -1,0 +1,163 @@
+"""Poisson sampling: what the analysis of DP-SGD assumes, really done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.accounting.sampling import Poisson
+from keras_dp_ext.data import _arrays, _checks, _pipeline
+from keras_dp_ext.data.capacity import overflow_delta, smallest_capacity
+from keras_dp_ext.data.sampling_label import SamplingLabel, attach
+
+# Capacities are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
+# equal parts.
+_ROUND_TO = 8
+
+
+def poisson_batches(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 256,
+    sample_weight: Any = None,
+    physical_batch_size: int | None = None,
+    steps_per_epoch: int | None = None,
+    accumulation_steps: int = 1,
+    seed: int | tuple[int, ...] | None = None,
+    max_overflow_delta: float = 1e-12,
+) -> tf.data.Dataset:
+    """Lots in which every example takes part independently with equal probability.
+
+    In each step each of the N examples is drawn with probability
+    `batch_size / N`. The examples drawn are put into uniformly random slots of a
+    batch of fixed size. Empty slots are rows of zeros with sample weight 0, which
+    private optimizers ignore exactly. A lot that is larger than its slots loses
+    random examples; the little that this costs is accounted in delta (see
+    `keras_dp_ext/data/capacity.py`).
+
+    The pipeline is finite, and draws new lots each time it is iterated. It keeps
+    its label through `map` and `prefetch`, so images can stay `uint8` here and be
+    scaled behind it or in the model.
+
+    Args:
+        x: Array, tuple or dict of arrays, or a `tf.data.Dataset` of known size that
+            yields single examples (it is read into memory).
+        y: Array, tuple or dict of arrays, or `None`.
+        batch_size: Expected number of examples in a lot.
+        sample_weight: `[N]` array of weights for the loss, or `None`. Keras does
+            not allow `class_weight` for a `tf.data.Dataset` with sample weights:
+            pass `sample_weight=class_weight[y]` here.
+        physical_batch_size: Number of slots in a batch; by default the fewest that
+            keep the overflow below `max_overflow_delta`.
+        steps_per_epoch: Number of lots in an epoch; by default `N / batch_size`,
+            rounded.
+        accumulation_steps: Number of batches over which a lot is spread. The
+            optimizer's `gradient_accumulation_steps` must be the same.
+        seed: `None` (default) takes the operating system's entropy, whatever seeds
+            TensorFlow and Keras have. A number makes the lots reproducible, and
+            different from epoch to epoch. Whoever knows it knows who took part:
+            keep it as secret as the data, or use it for tests only.
+        max_overflow_delta: Greatest delta that one step may add by overflow.
+
+    Returns:
+        A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
+        `dp_sampling`, a `SamplingLabel`.
+
+    Raises:
+        ValueError: If an argument is out of range, or `physical_batch_size` too
+            small for `max_overflow_delta`.
+
+    Example:
+
+    >>> images = np.zeros([1000, 28, 28], np.uint8)
+    >>> labels = np.zeros([1000], np.uint8)
+    >>> lots = poisson_batches(images, labels, batch_size=50)
+    >>> lots.dp_sampling.sampling.rate
+    0.05
+    >>> len(lots)
+    20
+    """
+    x, y, sample_weight, num_examples = _arrays.as_rows(x, y, sample_weight)
+    _checks.batch_size(batch_size, num_examples)
+    _checks.positive_integer("accumulation_steps", accumulation_steps)
+    if steps_per_epoch is None:
+        steps_per_epoch = max(1, round(num_examples / batch_size))
+    _checks.positive_integer("steps_per_epoch", steps_per_epoch)
+    if not 0.0 < max_overflow_delta < 1.0:
+        raise ValueError(
+            "Argument `max_overflow_delta` must be between 0 and 1. "
+            f"Received: max_overflow_delta={max_overflow_delta}"
+        )
+
+    rate = batch_size / num_examples
+    needed = smallest_capacity(num_examples, rate, max_overflow_delta)
+    if physical_batch_size is None:
+        physical_batch_size = _ROUND_TO * math.ceil(
+            needed / (_ROUND_TO * accumulation_steps)
+        )
+    _checks.positive_integer("physical_batch_size", physical_batch_size)
+    capacity = physical_batch_size * accumulation_steps
+    if capacity < needed:
+        raise ValueError(
+            f"Argument `physical_batch_size` must be at least "
+            f"{math.ceil(needed / accumulation_steps)} for lots of {batch_size} "
+            f"expected examples in {accumulation_steps} batches: a smaller one "
+            f"overflows too often to be private. "
+            f"Received: physical_batch_size={physical_batch_size}"
+        )
+
+    def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
+        for num_lots in _pipeline.blocks(steps_per_epoch):
+            yield _draw_lots(rng, num_lots, num_examples, rate, capacity).reshape(
+                [-1, physical_batch_size]
+            )
+
+    dataset = _pipeline.batches_from_indices(
+        draw,
+        x,
+        y,
+        sample_weight,
+        num_batches=steps_per_epoch * accumulation_steps,
+        physical_batch_size=physical_batch_size,
+        masked=True,
+        seed=seed,
+    )
+    return attach(
+        dataset,
+        SamplingLabel(
+            sampling=Poisson(
+                rate=rate,
+                overflow_delta=overflow_delta(num_examples, rate, capacity),
+            ),
+            num_examples=num_examples,
+            expected_batch_size=batch_size,
+            accumulation_steps=accumulation_steps,
+            steps_per_epoch=steps_per_epoch,
+            masked=True,
+        ),
+    )
+
+
+def _draw_lots(
+    rng: np.random.Generator,
+    num_lots: int,
+    num_examples: int,
+    rate: float,
+    capacity: int,
+) -> np.ndarray:
+    """`[num_lots, capacity]` row indices, with `num_examples` in the empty slots.
+
+    N independent coins of probability q are a Binomial(N, q) number of heads in a
+    uniformly random subset. Of a lot that overflows a uniformly random subset is
+    kept, which is a uniformly random subset again: the size is cut, no more.
+    """
+    lots = np.full([num_lots, capacity], num_examples, np.int32)
+    sizes = np.minimum(rng.binomial(num_examples, rate, num_lots), capacity)
+    for lot, size in zip(lots, sizes, strict=True):
+        lot[:size] = rng.choice(num_examples, size, replace=False, shuffle=False)
+        rng.shuffle(lot)  # Uniformly random slots; see capacity.py, point 1.
+    return lots

@@ -1,0 +1,102 @@
+"""The label that tells the accountant how the batches of a data set were drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dp_ext.accounting.sampling import Sampling
+
+# Transformations that hand every lot on as it is, or leave whole lots out, and
+# that sample afresh when they are iterated again. All others lose the label:
+# `cache` repeats old lots, `batch`, `unbatch` and `filter` change what a lot is,
+# `zip` and `concatenate` bring in data that nobody sampled.
+_TRANSPARENT = frozenset(
+    {
+        "_AssertCardinalityDataset",
+        "_MapDataset",
+        "_OptionsDataset",
+        "_ParallelMapDataset",
+        "_PrefetchDataset",
+        "_RepeatDataset",
+        "_SkipDataset",
+        "_TakeDataset",
+    }
+)
+
+_ATTRIBUTE = "dp_sampling"
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingLabel:
+    """How the lots of a pipeline are drawn.
+
+    Attributes:
+        sampling: The scheme, as the accountant understands it.
+        num_examples: How many examples the data set has.
+        expected_batch_size: The public number of examples in a lot, by which the
+            noised sum is divided.
+        accumulation_steps: Over how many physical batches one lot is spread; the
+            optimizer's `gradient_accumulation_steps` must be the same.
+        steps_per_epoch: Number of lots, that is of releases, in an epoch. Keras
+            sees `steps_per_epoch * accumulation_steps` batches.
+        masked: Whether some rows are padding, which only the sample weight tells
+            apart from examples.
+    """
+
+    sampling: Sampling
+    num_examples: int
+    expected_batch_size: int
+    accumulation_steps: int
+    steps_per_epoch: int
+    masked: bool
+
+
+def attach(dataset: tf.data.Dataset, label: SamplingLabel) -> tf.data.Dataset:
+    """Returns `dataset`, labelled."""
+    setattr(dataset, _ATTRIBUTE, label)
+    return dataset
+
+
+def sampling_of(dataset: Any) -> SamplingLabel | None:
+    """Finds the label of a pipeline made by this package.
+
+    The label survives `map`, `prefetch`, `repeat`, `take`, `skip` and
+    `with_options`; every other transformation may change what a lot is, and
+    loses it.
+
+    Args:
+        dataset: Anything that `model.fit` accepts.
+
+    Returns:
+        The label, or `None` when the sampling is not known.
+
+    Raises:
+        ValueError: If the batches have lost the sample weight that marks padding.
+            An example would then replace a padding row instead of joining the
+            sum, which doubles the sensitivity.
+    """
+    source = dataset
+    while not hasattr(source, _ATTRIBUTE):
+        if type(source).__name__ not in _TRANSPARENT:
+            return None
+        (source,) = source._inputs()
+    label = getattr(source, _ATTRIBUTE)
+    if label.masked and not _has_weights(dataset.element_spec):
+        raise ValueError(
+            "Argument `dataset` must yield `(x, y, sample_weight)`: the sample "
+            "weight marks the padding, and without it epsilon does not hold. "
+            f"Received: dataset.element_spec={dataset.element_spec}"
+        )
+    return label
+
+
+def _has_weights(element_spec: Any) -> bool:
+    return (
+        isinstance(element_spec, tuple)
+        and len(element_spec) == 3
+        and isinstance(element_spec[2], tf.TensorSpec)
+        and element_spec[2].dtype.is_floating
+    )

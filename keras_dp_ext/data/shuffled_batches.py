@@ -1,0 +1,89 @@
+"""Plain shuffling: each example takes part once in every epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.accounting.sampling import Shuffled
+from keras_dp_ext.data import _arrays, _checks, _pipeline
+from keras_dp_ext.data.sampling_label import SamplingLabel, attach
+
+
+def shuffled_batches(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 256,
+    sample_weight: Any = None,
+    accumulation_steps: int = 1,
+    seed: int | tuple[int, ...] | None = None,
+) -> tf.data.Dataset:
+    """The whole data set in random order, once an epoch.
+
+    Shuffling has no proven amplification: the accountant charges each epoch as one
+    release without sampling. Prefer `poisson_batches`.
+
+    The examples are put into uniformly random slots of the epoch, of which there is
+    at least one more than examples (the others are padding of weight 0): one example
+    more then fills one padding slot and moves nobody. A data set cut into full
+    batches would push another example out, at twice the sensitivity.
+
+    Args:
+        x: Array, tuple or dict of arrays, or a `tf.data.Dataset` of known size that
+            yields single examples (it is read into memory).
+        y: Array, tuple or dict of arrays, or `None`.
+        batch_size: Number of slots in a lot, a multiple of `accumulation_steps`.
+        sample_weight: `[N]` array of weights for the loss, or `None`.
+        accumulation_steps: Number of batches over which a lot is spread.
+        seed: `None` (default) takes the operating system's entropy; see
+            `poisson_batches`.
+
+    Returns:
+        A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
+        `dp_sampling`, a `SamplingLabel`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    x, y, sample_weight, num_examples = _arrays.as_rows(x, y, sample_weight)
+    _checks.batch_size(batch_size, num_examples)
+    physical_batch_size = _checks.physical_batch_size(batch_size, accumulation_steps)
+    steps_per_epoch = math.ceil((num_examples + 1) / batch_size)
+
+    def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
+        slots = np.full([steps_per_epoch * batch_size], num_examples, np.int32)
+        slots[:num_examples] = np.arange(num_examples)
+        rng.shuffle(slots)
+        lots = slots.reshape([steps_per_epoch, batch_size])
+        start = 0
+        for num_lots in _pipeline.blocks(steps_per_epoch):
+            yield lots[start : start + num_lots].reshape([-1, physical_batch_size])
+            start += num_lots
+
+    dataset = _pipeline.batches_from_indices(
+        draw,
+        x,
+        y,
+        sample_weight,
+        num_batches=steps_per_epoch * accumulation_steps,
+        physical_batch_size=physical_batch_size,
+        masked=True,
+        seed=seed,
+    )
+    return attach(
+        dataset,
+        SamplingLabel(
+            sampling=Shuffled(
+                steps_per_epoch=steps_per_epoch, rate=batch_size / num_examples
+            ),
+            num_examples=num_examples,
+            expected_batch_size=batch_size,
+            accumulation_steps=accumulation_steps,
+            steps_per_epoch=steps_per_epoch,
+            masked=True,
+        ),
+    )
