@@ -59,6 +59,10 @@ class Noise(abc.ABC):
         """Cumulative distribution function for `scale` 1, accurate for x < 0."""
 
     @abc.abstractmethod
+    def _standard_upper_quantile(self, tail: np.ndarray) -> np.ndarray:
+        """The x with `P(X > x) = tail` for `scale` 1 and `tail` of at most 1/2."""
+
+    @abc.abstractmethod
     def _standard_sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         """A draw for `scale` 1; see `sample`."""
 
@@ -80,6 +84,14 @@ class Noise(abc.ABC):
     def cdf(self, x: np.ndarray | float) -> np.ndarray:
         """Probability of a draw of at most `x`, in float64."""
         return self._standard_cdf(np.asarray(x, dtype=np.float64) / self.scale)
+
+    def upper_quantile(self, tail: np.ndarray | float) -> np.ndarray:
+        """The x with `P(X > x) = tail`, accurate for the smallest tails.
+
+        Args:
+            tail: Probabilities in (0, 1/2]; the other half follows by symmetry.
+        """
+        return self.scale * self._standard_upper_quantile(np.asarray(tail, np.float64))
 
     @property
     def fisher_information(self) -> float:

@@ -36,6 +36,9 @@ class Cauchy(Noise):
         # arctan2 keeps the relative accuracy of the lower tail.
         return np.arctan2(1.0, -x) / math.pi
 
+    def _standard_upper_quantile(self, tail):
+        return 1.0 / np.tan(math.pi * tail)
+
     def _standard_sample(self, shape, seed):
         import tensorflow as tf
 

@@ -39,6 +39,9 @@ class Gaussian(Noise):
     def _standard_cdf(self, x):
         return special.ndtr(x)
 
+    def _standard_upper_quantile(self, tail):
+        return -special.ndtri(tail)
+
     def _standard_sample(self, shape, seed):
         import tensorflow as tf
 

@@ -36,6 +36,9 @@ class HyperbolicSecant(Noise):
         tail = 2.0 / math.pi * np.arctan(np.exp(-np.abs(x)))
         return np.where(x < 0, tail, 1.0 - tail)
 
+    def _standard_upper_quantile(self, tail):
+        return -np.log(np.tan(0.5 * math.pi * tail))
+
     def _standard_sample(self, shape, seed):
         import tensorflow as tf
 

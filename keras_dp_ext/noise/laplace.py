@@ -35,6 +35,9 @@ class Laplace(Noise):
         tail = 0.5 * np.exp(-np.abs(x))
         return np.where(x < 0, tail, 1.0 - tail)
 
+    def _standard_upper_quantile(self, tail):
+        return -np.log(2.0 * tail)
+
     def _standard_sample(self, shape, seed):
         import tensorflow as tf
 

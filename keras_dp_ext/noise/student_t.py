@@ -57,6 +57,9 @@ class StudentT(Noise):
     def _standard_cdf(self, x):
         return special.stdtr(self.df, x)
 
+    def _standard_upper_quantile(self, tail):
+        return -special.stdtrit(self.df, tail)
+
     def _standard_sample(self, shape, seed):
         import tensorflow as tf
 

@@ -37,9 +37,14 @@ class VarianceGamma(Noise):
         return np.log1p(magnitude) - magnitude - math.log(4)
 
     def _standard_cdf(self, x):
-        magnitude = np.abs(x)
+        # Far beyond the point where the exponential is 0 in float64.
+        magnitude = np.minimum(np.abs(x), 1e4)
         tail = 0.25 * (2.0 + magnitude) * np.exp(-magnitude)
         return np.where(x < 0, tail, 1.0 - tail)
+
+    def _standard_upper_quantile(self, tail):
+        # (2 + x) exp(-(2 + x)) = 4 tail exp(-2), on the lower branch of Lambert W.
+        return -special.lambertw(-4.0 * tail * math.exp(-2), k=-1).real - 2.0
 
     def _standard_sample(self, shape, seed):
         import tensorflow as tf
