@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
+from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.events import Event
 
 
@@ -21,3 +24,21 @@ class Claim:
     proven: Event
     published: Event | None = None
     caveat: str | None = None
+
+    def serialize(self) -> dict[str, Any]:
+        """A JSON dictionary that `Claim.deserialize` turns back."""
+        return {
+            "proven": self.proven.serialize(),
+            "published": self.published and self.published.serialize(),
+            "caveat": self.caveat,
+        }
+
+    @classmethod
+    def deserialize(cls, config: Mapping[str, Any]) -> Claim:
+        """The claim with this `serialize`."""
+        published = config["published"]
+        return cls(
+            events.get(config["proven"]),
+            published and events.get(published),
+            config["caveat"],
+        )

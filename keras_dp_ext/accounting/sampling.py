@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Base class. Each subclass is one sampling scheme, named by `kind`."""
+    """Base class. Each subclass is one sampling scheme."""
+
+    #: All sampling classes, by name.
+    registry: ClassVar[dict[str, type[Sampling]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        Sampling.registry[cls.__name__] = cls
+
+    def participations(self, releases: int) -> int:
+        """In how many of `releases` one example can take part, at most."""
+        return releases
+
+    def if_poisson(self) -> Sampling:
+        """Poisson sampling at the same rate, which the papers assume."""
+        return self
+
+    def describe(self) -> str:
+        """One line in plain words, for reports."""
+        raise NotImplementedError
+
+    def serialize(self) -> dict[str, Any]:
+        """A JSON dictionary that `sampling.get` turns back."""
+        return {
+            "class_name": type(self).__name__,
+            "config": dataclasses.asdict(self),
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +53,38 @@ class Poisson(Sampling):
     rate: float
     overflow_delta: float = 0.0
 
+    def __post_init__(self):
+        _check_rate(self.rate)
+        object.__setattr__(self, "rate", float(self.rate))
+
+    def describe(self):
+        return f"Poisson sampling, each example with probability {self.rate:.6g}"
+
 
 @dataclasses.dataclass(frozen=True)
 class WithReplacement(Sampling):
-    """`batch_size` independent uniform draws from `num_examples` examples."""
+    """`batch_size` independent uniform draws from `num_examples` examples.
+
+    Adjacency is zero-out: an example is replaced by one that contributes nothing,
+    so that the number of examples stays public. One example can be drawn several
+    times; see `keras_dp_ext.accounting.rdp` for what is proven.
+    """
 
     batch_size: int
     num_examples: int
+
+    def __post_init__(self):
+        _check_count("num_examples", self.num_examples)
+        _check_count("batch_size", self.batch_size)
+
+    def if_poisson(self):
+        return Poisson(min(1.0, self.batch_size / self.num_examples))
+
+    def describe(self):
+        return (
+            f"{self.batch_size} draws with replacement from "
+            f"{self.num_examples} examples (zero-out adjacency)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +92,73 @@ class Shuffled(Sampling):
     """Batches of a reshuffled data set: one participation in every epoch.
 
     No amplification is proven. `rate` is kept to show, beside the proven figure,
-    what Poisson sampling at the same rate would have given.
+    what Poisson sampling at the same rate would have given. Adjacency is
+    zero-out: an example is replaced by one that contributes nothing, since with
+    batches of fixed size adding one would move the others.
     """
 
     steps_per_epoch: int
     rate: float
 
+    def __post_init__(self):
+        _check_count("steps_per_epoch", self.steps_per_epoch)
+        _check_rate(self.rate)
+        object.__setattr__(self, "rate", float(self.rate))
+
+    def participations(self, releases):
+        return -(-releases // self.steps_per_epoch)
+
+    def if_poisson(self):
+        return Poisson(self.rate)
+
+    def describe(self):
+        return (
+            f"shuffled batches, {self.steps_per_epoch} releases in an epoch: one "
+            "participation per epoch, no amplification (zero-out adjacency)"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class FullBatch(Sampling):
     """Every example takes part in every release."""
+
+    def describe(self):
+        return "the full data set in every release, no amplification"
+
+
+def get(identifier: Sampling | Mapping[str, Any]) -> Sampling:
+    """The sampling that `identifier` stands for.
+
+    Args:
+        identifier: A `Sampling`, or a dictionary made by `Sampling.serialize`.
+
+    Raises:
+        ValueError: If `identifier` names no sampling.
+
+    Example:
+
+    >>> get(Poisson(0.01).serialize())
+    Poisson(rate=0.01, overflow_delta=0.0)
+    """
+    if isinstance(identifier, Sampling):
+        return identifier
+    name = identifier.get("class_name") if isinstance(identifier, Mapping) else None
+    if name not in Sampling.registry:
+        raise ValueError(
+            "Argument `sampling` must be a Sampling or a serialised one, of a class "
+            f"in {sorted(Sampling.registry)}. Received: sampling={identifier}"
+        )
+    return Sampling.registry[name](**identifier["config"])
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 <= rate <= 1:
+        raise ValueError(f"Argument `rate` must lie in [0, 1]. Received: rate={rate}")
+
+
+def _check_count(argument: str, value: int) -> None:
+    if value != int(value) or value < 1:
+        raise ValueError(
+            f"Argument `{argument}` must be a positive integer. "
+            f"Received: {argument}={value}"
+        )

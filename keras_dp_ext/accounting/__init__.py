@@ -1,0 +1,45 @@
+"""Accounting: what was released (events), how often (ledger), what it costs."""
+
+from keras_dp_ext.accounting.accountants import epsilon, epsilon_pld, epsilon_rdp
+from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.conversion import epsilon_from_rdp
+from keras_dp_ext.accounting.events import (
+    ComposedRelease,
+    Event,
+    FullBatchRelease,
+    GaussianRelease,
+    NoiseRelease,
+)
+from keras_dp_ext.accounting.ledger import Ledger
+from keras_dp_ext.accounting.moments import MomentError
+from keras_dp_ext.accounting.profile import Profile
+from keras_dp_ext.accounting.rdp import rdp_per_release
+from keras_dp_ext.accounting.sampling import (
+    FullBatch,
+    Poisson,
+    Sampling,
+    Shuffled,
+    WithReplacement,
+)
+
+__all__ = [
+    "Claim",
+    "ComposedRelease",
+    "Event",
+    "FullBatch",
+    "FullBatchRelease",
+    "GaussianRelease",
+    "Ledger",
+    "MomentError",
+    "NoiseRelease",
+    "Poisson",
+    "Profile",
+    "Sampling",
+    "Shuffled",
+    "WithReplacement",
+    "epsilon",
+    "epsilon_from_rdp",
+    "epsilon_pld",
+    "epsilon_rdp",
+    "rdp_per_release",
+]

@@ -1,0 +1,230 @@
+"""What it costs: accountants that turn (event, sampling, count) into epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from keras_dp_ext.accounting.conversion import check_delta, epsilon_from_rdp
+from keras_dp_ext.accounting.events import (
+    ComposedRelease,
+    Event,
+    FullBatchRelease,
+    GaussianRelease,
+    NoiseRelease,
+)
+from keras_dp_ext.accounting.rdp import (
+    ORDER_TIERS,
+    inclusions_beyond,
+    rdp_per_release,
+)
+from keras_dp_ext.accounting.sampling import (
+    FullBatch,
+    Poisson,
+    Sampling,
+    Shuffled,
+    WithReplacement,
+)
+
+#: One line of a ledger: what was released, how it was sampled, how many times.
+Entry = tuple[Event, Sampling, int]
+
+# The part of delta that pays for an example being drawn unusually often.
+_TAIL_SHARE = 0.1
+
+
+def epsilon_rdp(
+    entries: Iterable[Entry], delta: float, conversion: str = "tight"
+) -> float:
+    """Epsilon of all entries together, by Renyi differential privacy.
+
+    Args:
+        entries: Triples of event, sampling and number of releases.
+        delta: Target delta.
+        conversion: See `conversion.epsilon_from_rdp`.
+
+    Returns:
+        Epsilon, possibly infinite. 0 if nothing was released.
+    """
+    entries = _checked(entries)
+    check_delta(delta)
+    tails = _tails(entries, delta)
+    counted = [
+        (count, tail) for (_, _, count), tail in zip(entries, tails, strict=True)
+    ]
+    left = delta - _overflow_delta(entries) - sum(n * tail for n, tail in counted)
+    # Dividing by P(no tail event) in the other direction costs this much epsilon.
+    extra = -sum(n * math.log1p(-tail) for n, tail in counted)
+    orders: tuple[float, ...] = ()
+    rdp = np.zeros(0)
+    for tier in ORDER_TIERS:
+        total = np.zeros(len(tier))
+        for (event, sampling, count), tail in zip(entries, tails, strict=True):
+            compositions = sampling.participations(count)
+            # Rates of zero with infinite RDP would give NaN; nothing times 0 is 0.
+            if compositions:
+                total += compositions * rdp_per_release(event, sampling, tier, tail)
+        orders, rdp = orders + tier, np.concatenate([rdp, total])
+        epsilon, best = epsilon_from_rdp(orders, rdp, max(left, 0.0), conversion)
+        # Beyond the best order epsilon rises again: no need for higher tiers.
+        if best < 0.75 * orders[-1] or not 0 < epsilon < math.inf:
+            break
+    return epsilon + extra
+
+
+def _overflow_delta(entries: list[Entry]) -> float:
+    """What lots of fixed capacity add to delta; see `sampling.Poisson`."""
+    return sum(
+        count * sampling.overflow_delta
+        for _, sampling, count in entries
+        if isinstance(sampling, Poisson)
+    )
+
+
+def _tails(entries: list[Entry], delta: float) -> list[float]:
+    """For each entry the probability per release that is moved to delta.
+
+    For sampling with replacement: P(more than m inclusions), with the least m for
+    which all of them together stay within `_TAIL_SHARE` of delta.
+    """
+    releases = sum(n for _, s, n in entries if isinstance(s, WithReplacement))
+    tails = []
+    for _, sampling, _ in entries:
+        tail = 0.0
+        if isinstance(sampling, WithReplacement):
+            allowed = _TAIL_SHARE * delta / releases
+            most = 1
+            while (tail := inclusions_beyond(sampling, most)) > allowed:
+                most += 1
+        tails.append(tail)
+    return tails
+
+
+def epsilon_pld(entries: Iterable[Entry], delta: float) -> float:
+    """Epsilon of all entries together, by privacy loss distributions.
+
+    Tighter than RDP, for releases with Gaussian noise. dp_accounting rounds
+    privacy losses up, so that the figure is a bound.
+
+    Args:
+        entries: Triples of event, sampling and number of releases.
+        delta: Target delta.
+
+    Returns:
+        Epsilon, possibly infinite. 0 if nothing was released.
+
+    Raises:
+        NotImplementedError: If an event or a sampling has no PLD here.
+    """
+    entries = _checked(entries)
+    check_delta(delta)
+    parts = [
+        (multiplier, rate, count)
+        for event, sampling, releases in entries
+        for multiplier, rate, count in _gaussians(event, sampling, releases)
+        if count and rate > 0 and not math.isinf(multiplier)
+    ]
+    if not parts or delta == 1:
+        return 0.0
+    delta -= _overflow_delta(entries)
+    if delta <= 0 or any(multiplier == 0 for multiplier, _, _ in parts):
+        return math.inf
+    import dp_accounting
+
+    accountant = dp_accounting.pld.PLDAccountant(
+        value_discretization_interval=_discretization(parts)
+    )
+    for multiplier, rate, count in parts:
+        gaussian = dp_accounting.GaussianDpEvent(multiplier)
+        accountant.compose(
+            gaussian
+            if rate == 1
+            else dp_accounting.PoissonSampledDpEvent(rate, gaussian),
+            count,
+        )
+    return float(accountant.get_epsilon(delta))
+
+
+def _discretization(parts: list[tuple[float, float, int]]) -> float:
+    """dp_accounting's own 1e-4, coarser where the loss is so large that the
+    distribution would not fit into memory."""
+    spread = sum(
+        count * rate * (0.5 / multiplier**2 + 1 / multiplier)
+        for multiplier, rate, count in parts
+    )
+    return max(1e-4, spread / 1e6)
+
+
+def _gaussians(
+    event: Event, sampling: Sampling, releases: int
+) -> list[tuple[float, float, int]]:
+    """(multiplier, rate, compositions) of an entry, or an error."""
+    if isinstance(event, ComposedRelease):
+        return [
+            part
+            for inner in event.parts()
+            for part in _gaussians(inner, sampling, releases)
+        ]
+    if isinstance(event, FullBatchRelease):
+        return _gaussians(event.event, FullBatch(), releases)
+    if isinstance(event, NoiseRelease):
+        event = event.as_gaussian() or event
+    if not isinstance(event, GaussianRelease):
+        raise NotImplementedError(
+            'The accountant "pld" knows Gaussian noise only; use "rdp". '
+            f"Received: event={type(event).__name__} with {event.noise}"
+        )
+    if isinstance(sampling, Poisson):
+        rate = sampling.rate
+    elif isinstance(sampling, (FullBatch, Shuffled)):
+        rate = 1.0
+    else:
+        raise NotImplementedError(
+            'The accountant "pld" does not know this sampling; use "rdp". '
+            f"Received: sampling={sampling}"
+        )
+    return [(event.noise_multiplier, rate, sampling.participations(releases))]
+
+
+def _checked(entries: Iterable[Entry]) -> list[Entry]:
+    entries = list(entries)
+    for _, _, count in entries:
+        if count < 0 or count != int(count):
+            raise ValueError(
+                "Argument `count` must be a nonnegative integer. "
+                f"Received: count={count}"
+            )
+    return [entry for entry in entries if entry[2] > 0]
+
+
+ACCOUNTANTS = {"rdp": epsilon_rdp, "pld": epsilon_pld}
+
+
+def epsilon(
+    entries: Iterable[Entry], delta: float, accountant: str = "rdp", **options
+) -> float:
+    """Epsilon of all entries together.
+
+    Args:
+        entries: Triples of event, sampling and number of releases.
+        delta: Target delta.
+        accountant: "rdp" (any noise) or "pld" (Gaussian noise, tighter).
+        **options: For "rdp": `conversion`.
+
+    Returns:
+        Epsilon, possibly infinite.
+
+    Example:
+
+    >>> step = GaussianRelease(noise_multiplier=1.1), Poisson(256 / 60000), 14063
+    >>> round(epsilon([step], delta=1e-5), 3)
+    2.597
+    """
+    if accountant not in ACCOUNTANTS:
+        raise ValueError(
+            f"Argument `accountant` must be one of {sorted(ACCOUNTANTS)}. "
+            f"Received: accountant={accountant}"
+        )
+    return ACCOUNTANTS[accountant](entries, delta, **options)

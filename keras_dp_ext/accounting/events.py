@@ -1,0 +1,230 @@
+"""What happened: frozen descriptions of private releases, without their cost."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from keras_dp_ext import noise as noises
+from keras_dp_ext.accounting.profile import Profile
+from keras_dp_ext.noise import Noise
+
+
+class Event(abc.ABC):
+    """One release, as its mathematics sees it.
+
+    Adjacency is add-or-remove one example. An event says nothing about how the
+    examples were chosen (that is `Sampling`) nor how often it happened (`Ledger`).
+    An accountant that meets an event which it does not know raises.
+    """
+
+    #: All event classes, by name.
+    registry: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        Event.registry[cls.__name__] = cls
+
+    @abc.abstractmethod
+    def get_config(self) -> dict[str, Any]:
+        """Plain JSON values from which `from_config` makes an equal event."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
+        """The event with this `get_config`."""
+        return cls(**config)
+
+    def serialize(self) -> dict[str, Any]:
+        """A JSON dictionary that `events.get` turns back."""
+        return {"class_name": type(self).__name__, "config": self.get_config()}
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianRelease(Event):
+    """A sum of rows of L2 norm at most 1, plus N(0, noise_multiplier**2 I).
+
+    Rows of norm C with noise of standard deviation s are
+    `GaussianRelease(s / C)`; where one example changes a row instead of adding
+    it (microbatches of several examples) the sensitivity is 2 C and the event is
+    `GaussianRelease(s / (2 * C))`.
+
+    Args:
+        noise_multiplier: Standard deviation over sensitivity. 0 means no privacy,
+            infinity means that nothing is released.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self):
+        if not self.noise_multiplier >= 0:
+            raise ValueError(
+                "Argument `noise_multiplier` must be at least 0. "
+                f"Received: noise_multiplier={self.noise_multiplier}"
+            )
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
+
+    def get_config(self):
+        # JSON has no infinity; `float` reads the string back.
+        value = self.noise_multiplier
+        return {"noise_multiplier": value if math.isfinite(value) else str(value)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(float(config["noise_multiplier"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseRelease(Event):
+    """A sum of rows, each dominated by one of `shifts`, plus noise per coordinate.
+
+    Args:
+        noise: The density, in the same absolute units as `shifts`.
+        shifts: `Profile`s (or plain vectors). A row is dominated by one of them.
+        replaced: Whether one example turns one row into another (microbatches of
+            several examples) instead of adding a row. The shift is then the
+            difference of two vectors that are dominated by (possibly different)
+            profiles, with their coordinates in any positions.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), Lemmas 4 and 5.
+    """
+
+    noise: Noise
+    shifts: tuple[Profile, ...]
+    replaced: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "noise", noises.get(self.noise))
+        shifts = self.shifts
+        if isinstance(shifts, Profile):
+            shifts = (shifts,)
+        profiles = tuple(
+            shift if isinstance(shift, Profile) else Profile.from_values(shift)
+            for shift in shifts
+        )
+        if not profiles:
+            raise ValueError(
+                "Argument `shifts` must hold at least one profile. "
+                f"Received: shifts={self.shifts}"
+            )
+        object.__setattr__(self, "shifts", profiles)
+
+    def as_gaussian(self) -> GaussianRelease | None:
+        """The same release without coordinates, if the noise is Gaussian.
+
+        Gaussian noise of one scale looks the same in every direction, so that
+        only the largest L2 norm matters.
+        """
+        if not isinstance(self.noise, noises.Gaussian):
+            return None
+        sensitivity = max(profile.l2_norm for profile in self.shifts)
+        sensitivity *= 2.0 if self.replaced else 1.0
+        if sensitivity == 0:
+            return GaussianRelease(math.inf)
+        return GaussianRelease(self.noise.scale / sensitivity)
+
+    def get_config(self):
+        return {
+            "noise": self.noise.serialize(),
+            "shifts": [profile.serialize() for profile in self.shifts],
+            "replaced": self.replaced,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        shifts = tuple(Profile(**shift) for shift in config["shifts"])
+        return cls(noises.get(config["noise"]), shifts, config["replaced"])
+
+
+@dataclasses.dataclass(frozen=True)
+class FullBatchRelease(Event):
+    """A release in which every example takes part, whatever the sampling.
+
+    For a mechanism that looks at the whole data set beside the batch, such as
+    the weights `w` of Xiang et al., Algorithm 1.
+
+    Args:
+        event: What is released.
+    """
+
+    event: Event
+
+    def get_config(self):
+        return {"event": self.event.serialize()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(get(config["event"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class ComposedRelease(Event):
+    """Several releases in one step; each may depend on the ones before it.
+
+    Releases that see the same sampled batch share the randomness of the sampling,
+    so that their amplified costs do not add up. At most one of them may be other
+    than a `FullBatchRelease`, unless they are all Gaussian: Gaussian releases of
+    the same rows are one release with the inverse variances added.
+
+    Args:
+        events: What is released.
+    """
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self):
+        object.__setattr__(self, "events", tuple(self.events))
+        self.parts()
+
+    def parts(self) -> tuple[Event, ...]:
+        """Events whose costs add up."""
+        full = tuple(e for e in self.events if isinstance(e, FullBatchRelease))
+        sampled = tuple(e for e in self.events if not isinstance(e, FullBatchRelease))
+        if len(sampled) < 2:
+            return full + sampled
+        if not all(isinstance(e, GaussianRelease) for e in sampled):
+            raise ValueError(
+                "Argument `events` must hold Gaussian releases only, where several "
+                f"of them see the same batch. Received: events={self.events}"
+            )
+        if any(e.noise_multiplier == 0 for e in sampled):
+            return (*full, GaussianRelease(0.0))
+        precision = sum(e.noise_multiplier**-2 for e in sampled)
+        merged = math.inf if precision == 0 else precision**-0.5
+        return (*full, GaussianRelease(merged))
+
+    def get_config(self):
+        return {"events": [event.serialize() for event in self.events]}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(tuple(get(event) for event in config["events"]))
+
+
+def get(identifier: Event | Mapping[str, Any]) -> Event:
+    """The event that `identifier` stands for.
+
+    Args:
+        identifier: An `Event`, or a dictionary made by `Event.serialize`.
+
+    Raises:
+        ValueError: If `identifier` names no event.
+
+    Example:
+
+    >>> get(GaussianRelease(1.1).serialize())
+    GaussianRelease(noise_multiplier=1.1)
+    """
+    if isinstance(identifier, Event):
+        return identifier
+    name = identifier.get("class_name") if isinstance(identifier, Mapping) else None
+    if name not in Event.registry:
+        raise ValueError(
+            "Argument `event` must be an Event or a serialised one, of a class in "
+            f"{sorted(Event.registry)}. Received: event={identifier}"
+        )
+    return Event.registry[name].from_config(identifier["config"])

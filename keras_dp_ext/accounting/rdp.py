@@ -1,0 +1,279 @@
+"""Renyi differential privacy of one release under a sampling scheme."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy import special
+
+from keras_dp_ext.accounting.events import (
+    ComposedRelease,
+    Event,
+    FullBatchRelease,
+    GaussianRelease,
+    NoiseRelease,
+)
+from keras_dp_ext.accounting.sampling import (
+    FullBatch,
+    Poisson,
+    Sampling,
+    Shuffled,
+    WithReplacement,
+)
+from keras_dp_ext.accounting.shift_moments import log_vector_moments
+
+#: Orders in three tiers: higher tiers matter for small epsilon only, and are
+#: computed when the tiers before them leave the optimum at their end.
+ORDER_TIERS: tuple[tuple[float, ...], ...] = (
+    (*(1.0 + x / 10.0 for x in range(1, 100)), *map(float, range(11, 65))),
+    (*map(float, range(66, 129, 2)), *map(float, range(132, 257, 4))),
+    (320.0, 384.0, 512.0, 768.0, 1024.0),
+)
+# Above this power, log E[L**k] is interpolated between every _STRIDE-th k.
+_DENSE_POWERS = 256
+_STRIDE = 16
+
+
+def rdp_per_release(
+    event: Event, sampling: Sampling, orders: Sequence[float], tail: float = 0.0
+) -> np.ndarray:
+    """RDP of one release (for `Shuffled`: of one participation), at each order.
+
+    - `Poisson`: amplified by sampling. Gaussian noise by dp_accounting, any other
+      noise by Lemma 4 of Nasr et al. with the factor 1 / (a - 1).
+    - `FullBatch`, `Shuffled`: not amplified.
+    - `WithReplacement`: see `with_replacement`, which also needs `tail`.
+
+    Args:
+        event: What was released.
+        sampling: How the examples were chosen.
+        orders: Orders above 1.
+        tail: For `WithReplacement`, the probability of more inclusions of one
+            example than are accounted; it has to be added to delta.
+
+    Returns:
+        Array of `len(orders)`, possibly with infinities.
+
+    Raises:
+        TypeError: If the event or the sampling is not known.
+        MomentError: If a bound cannot be computed.
+    """
+    orders = np.asarray(orders, np.float64)
+    if isinstance(event, ComposedRelease):
+        parts = event.parts()
+        rdps = [rdp_per_release(part, sampling, orders, tail) for part in parts]
+        return np.sum([np.zeros(orders.shape), *rdps], axis=0)
+    if isinstance(event, FullBatchRelease):
+        return rdp_per_release(event.event, FullBatch(), orders)
+    if isinstance(sampling, Poisson):
+        result = _poisson(event, sampling.rate, tuple(orders))
+    elif isinstance(sampling, (FullBatch, Shuffled)):
+        result = _poisson(event, 1.0, tuple(orders))
+    elif isinstance(sampling, WithReplacement):
+        result = with_replacement(event, sampling, orders, tail)
+    else:
+        raise TypeError(
+            "Argument `sampling` must be one that the accountant knows. "
+            f"Received: sampling={sampling}"
+        )
+    if not np.all(result >= 0):
+        raise ArithmeticError(f"The RDP of {event} came out negative or undefined.")
+    return result
+
+
+@functools.lru_cache(maxsize=256)
+def _poisson(event: Event, rate: float, orders: tuple[float, ...]) -> np.ndarray:
+    """RDP of an event in which each example takes part with probability `rate`."""
+    if isinstance(event, NoiseRelease):
+        gaussian = event.as_gaussian()
+        if gaussian is None:
+            return noise_rdp(event, rate, orders)
+        event = gaussian
+    if isinstance(event, GaussianRelease):
+        return _gaussian_rdp(event.noise_multiplier, rate, orders)
+    raise TypeError(
+        "Argument `event` must be one that the accountant knows. "
+        f"Received: event={event}"
+    )
+
+
+def _gaussian_rdp(multiplier: float, rate: float, orders: Sequence[float]):
+    """The sampled Gaussian mechanism, by dp_accounting."""
+    if rate == 0 or math.isinf(multiplier):
+        return np.zeros(len(orders))
+    if multiplier == 0:
+        return np.full(len(orders), np.inf)
+    import dp_accounting
+
+    accountant = dp_accounting.rdp.RdpAccountant(orders)
+    with _quiet_absl(), np.errstate(over="ignore", invalid="ignore"):
+        accountant.compose(
+            dp_accounting.PoissonSampledDpEvent(
+                rate, dp_accounting.GaussianDpEvent(multiplier)
+            )
+        )
+    # Where its series diverges, dp_accounting excludes the order (infinity); NaN
+    # (overflow for tiny multipliers) is excluded likewise.
+    rdp = np.asarray(accountant.rdp, np.float64)
+    return np.where(np.isnan(rdp), np.inf, rdp)
+
+
+@contextlib.contextmanager
+def _quiet_absl() -> Iterator[None]:
+    """dp_accounting warns for each order that it leaves out; that is harmless."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def noise_rdp(event: NoiseRelease, rate: float, orders: Sequence[float]) -> np.ndarray:
+    """RDP of any symmetric noise, by the moments of its likelihood ratio.
+
+    With P the noise shifted by a vector and Q the noise, both directions count:
+    D(( 1-q) Q + q P || Q) and D(Q || (1-q) Q + q P). Reflection at half the shift
+    exchanges P and Q, so the first is the greater one (Mironov, Talwar, Zhang,
+    2019, Theorem 5; Nasr et al., Theorem 2), and for integer a >= 2
+
+        (a - 1) rdp(a) = log sum_k C(a, k) (1-q)**(a-k) q**k E_Q[(P / Q)**k].
+
+    For other orders, (a - 1) rdp(a) is convex in a and 0 at a = 1, so that it lies
+    below the chord between the neighbouring integers. Without sampling, rdp(a) =
+    log E_Q[(P / Q)**a] / (a - 1) is evaluated for every real order.
+
+    Args:
+        event: The release.
+        rate: Probability q with which an example takes part.
+        orders: Orders above 1.
+
+    Returns:
+        Array of `len(orders)`.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), Lemma 4, with 1 / (a - 1) for the printed
+      1 / (1 - a).
+    """
+    orders = np.asarray(orders, np.float64)
+    if rate == 0:
+        return np.zeros(orders.shape)
+    if rate == 1:
+        moments = log_vector_moments(event.noise, event.shifts, orders, event.replaced)
+        return moments / (orders - 1.0)
+    integers = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
+    integers = integers[integers >= 2].astype(int)
+    powers = _powers(integers[-1])
+    moments = log_vector_moments(event.noise, event.shifts, powers, event.replaced)
+    # log E[L**k] is convex in k, so chords between computed powers lie above it.
+    all_powers = np.arange(integers[-1] + 1)
+    moments = np.interp(
+        all_powers, np.concatenate([[0, 1], powers]), np.concatenate([[0, 0], moments])
+    )
+    cumulants = [_log_binomial_mixture(rate, order, moments) for order in integers]
+    cumulants = np.interp(orders, [1.0, *integers], [0.0, *cumulants])
+    return cumulants / (orders - 1.0)
+
+
+def _powers(greatest: int) -> np.ndarray:
+    dense = np.arange(2, min(greatest, _DENSE_POWERS) + 1)
+    sparse = np.arange(_DENSE_POWERS, greatest + _STRIDE, _STRIDE)
+    return np.unique(np.concatenate([dense, np.minimum(sparse, greatest)]))
+
+
+def _log_binomial_mixture(rate: float, order: int, moments: np.ndarray) -> float:
+    """log E[exp(moments[K])] for K ~ Binomial(order, rate), accurate near 0."""
+    k = np.arange(order + 1)
+    log_weights = (
+        special.gammaln(order + 1)
+        - special.gammaln(k + 1)
+        - special.gammaln(order - k + 1)
+        + k * math.log(rate)
+        + (order - k) * math.log1p(-rate)
+    )
+    # exp(m) - 1, whose terms for k = 0 and 1 vanish: nothing cancels.
+    m = moments[2 : order + 1]
+    with np.errstate(divide="ignore"):
+        log_excess = np.where(
+            m > 1.0, m + np.log1p(-np.exp(-m)), np.log(np.expm1(np.minimum(m, 1.0)))
+        )
+    excess = special.logsumexp(log_weights[2:] + log_excess)
+    return float(np.logaddexp(0.0, excess))
+
+
+def inclusions_beyond(sampling: WithReplacement, inclusions: int) -> float:
+    """Probability that one example is drawn more than `inclusions` times."""
+    return float(
+        special.bdtrc(inclusions, sampling.batch_size, 1.0 / sampling.num_examples)
+    )
+
+
+def with_replacement(
+    event: Event, sampling: WithReplacement, orders: np.ndarray, tail: float
+) -> np.ndarray:
+    """RDP when a batch is drawn with replacement, but for a tail probability.
+
+    Under zero-out adjacency an example is drawn J ~ Binomial(batch, 1 / N) times,
+    and J = j shifts the sum by j times a bounded row. Let p = P(J >= 1) and
+    r_j = P(J = j | 1 <= J <= m), where m is the least number with
+    P(J > m) <= tail. Given J <= m, the pair to compare is Q against
+    (1 - p') Q + p' sum_j r_j P_j, with p' <= p. Both t -> (1 - p + p t)**a and
+    t -> (1 - p + p t)**(1 - a) are convex, so by Jensen's inequality both
+    directions have
+
+        exp((a - 1) rdp(a)) <= sum_j r_j exp((a - 1) rdp_j(a)),
+
+    with rdp_j the Poisson-sampled RDP at rate p of the event with shifts j times
+    as large (each divergence grows with the rate).
+
+    Multiplicities cannot simply be averaged: the moments of j**2 would diverge in
+    a. What lies beyond m is moved to delta; see `Ledger.epsilon`.
+    """
+    if tail <= 0:
+        raise ValueError(
+            "Sampling with replacement has no finite RDP without a share of delta "
+            f"for many inclusions of one example. Received: tail={tail}"
+        )
+    most = 1
+    while inclusions_beyond(sampling, most) > tail:
+        most += 1
+    j = np.arange(1, most + 1)
+    draw = 1.0 / sampling.num_examples
+    batch = sampling.batch_size
+    log_pmf = (
+        special.gammaln(batch + 1)
+        - special.gammaln(j + 1)
+        - special.gammaln(np.maximum(batch - j, 0) + 1)
+        + j * math.log(draw)
+        + (special.xlog1py(batch - j, -draw))
+    )
+    log_pmf = np.where(j <= batch, log_pmf, -np.inf)
+    log_shares = log_pmf - special.logsumexp(log_pmf)
+    rate = inclusions_beyond(sampling, 0)
+    cumulants = [
+        (orders - 1.0) * _poisson(_repeated(event, int(times)), rate, tuple(orders))
+        for times in j
+    ]
+    total = special.logsumexp(np.array(cumulants) + log_shares[:, None], axis=0)
+    # Rounding may leave a sum of shares just below 1.
+    return np.maximum(total, 0.0) * (1.0 + 1e-12) / (orders - 1.0)
+
+
+def _repeated(event: Event, times: int) -> Event:
+    """The event in which one example contributes `times` over."""
+    if isinstance(event, GaussianRelease):
+        return GaussianRelease(event.noise_multiplier / times)
+    if isinstance(event, NoiseRelease):
+        shifts = tuple(profile.scaled(times) for profile in event.shifts)
+        return NoiseRelease(event.noise, shifts, event.replaced)
+    raise TypeError(
+        "Argument `event` must be one that the accountant knows. "
+        f"Received: event={event}"
+    )
