@@ -1,0 +1,229 @@
+"""Private principal components of the inputs, as a Keras preprocessing layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.events import GaussianRelease
+from keras_dp_ext.accounting.sampling import FullBatch, Poisson, Sampling, Shuffled
+from keras_dp_ext.data.sampling_label import sampling_of
+
+# Rows that are normalised and multiplied at once.
+_CHUNK = 4096
+
+
+@keras.saving.register_keras_serializable(package="keras_dp_ext")
+class PrivatePCA(keras.layers.Layer):
+    """Projects flattened inputs onto private principal components.
+
+    `adapt` scales every row to norm 1, so that one row x changes the matrix
+    A = sum x x^T by a matrix of Frobenius norm 1, adds symmetric Gaussian noise to
+    A, and keeps the leading eigenvectors of the result. That is one release, which
+    belongs into the ledger of the model that uses the layer:
+    `optimizer.ledger.add(layer.claim, layer.sampling, layer.releases)`.
+
+    The noise has standard deviation `noise_multiplier` on the diagonal and
+    `noise_multiplier / sqrt(2)` off it. A symmetric matrix holds each off-diagonal
+    entry twice, so in coordinates in which the Frobenius norm is Euclidean (the
+    diagonal, and sqrt(2) times the upper triangle) this is noise of standard deviation
+    `noise_multiplier` in each: the Gaussian mechanism with sensitivity 1, for less
+    noise than `noise_multiplier` on every entry.
+
+    Inputs are projected as they are, after scaling each to norm 1 if `unit_norm` is
+    set. The components do not change in training.
+
+    Args:
+        num_components: Number of components kept.
+        noise_multiplier: Standard deviation of the noise relative to the sensitivity.
+            Zero gives ordinary PCA without privacy, for comparison.
+        sampling_rate: Probability with which `adapt` uses each row, at most 1. With a
+            rate below 1 the rows are Poisson sampled.
+        unit_norm: Whether `call` scales its inputs to norm 1, as `adapt` does.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Example:
+
+    >>> x = np.random.default_rng(0).normal(size=[500, 8, 8]).astype("float32")
+    >>> pca = PrivatePCA(num_components=5, noise_multiplier=4.0)
+    >>> pca.adapt(x)
+    >>> pca(x).shape
+    TensorShape([500, 5])
+    >>> pca.claim.proven.noise_multiplier
+    4.0
+
+    References:
+        [Abadi et al., 2016](https://arxiv.org/abs/1607.00133), Section 4;
+        [Dwork et al., 2014](https://doi.org/10.1145/2591796.2591883)
+    """
+
+    def __init__(
+        self,
+        num_components: int = 60,
+        noise_multiplier: float = 7.0,
+        sampling_rate: float = 1.0,
+        unit_norm: bool = True,
+        **kwargs: Any,
+    ):
+        kwargs["trainable"] = False
+        super().__init__(**kwargs)
+        if num_components < 1 or num_components != int(num_components):
+            raise ValueError(
+                "Argument `num_components` must be a positive integer. "
+                f"Received: num_components={num_components}"
+            )
+        if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
+            raise ValueError(
+                "Argument `noise_multiplier` must be a finite number, at least 0. "
+                f"Received: noise_multiplier={noise_multiplier}"
+            )
+        if not 0 < sampling_rate <= 1:
+            raise ValueError(
+                "Argument `sampling_rate` must be above 0 and at most 1. "
+                f"Received: sampling_rate={sampling_rate}"
+            )
+        self.num_components = int(num_components)
+        self.noise_multiplier = float(noise_multiplier)
+        self.sampling_rate = float(sampling_rate)
+        self.unit_norm = bool(unit_norm)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        features = math.prod(input_shape[1:])
+        if self.num_components > features:
+            raise ValueError(
+                "Argument `num_components` must be at most the number of features "
+                f"({features}). Received: num_components={self.num_components}"
+            )
+        self.components = self.add_weight(
+            shape=(features, self.num_components),
+            initializer="zeros",
+            trainable=False,
+            name="components",
+        )
+        self._releases = self.add_weight(
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+            name="releases",
+        )
+        self.built = True
+
+    @property
+    def claim(self) -> Claim:
+        """What one `adapt` costs."""
+        return Claim(proven=GaussianRelease(self.noise_multiplier))
+
+    @property
+    def sampling(self) -> Sampling:
+        """How `adapt` chooses its rows."""
+        if self.sampling_rate == 1.0:
+            return FullBatch()
+        return Poisson(self.sampling_rate)
+
+    @property
+    def releases(self) -> int:
+        """How often the layer has been adapted; saved with the model."""
+        return int(self._releases) if self.built else 0
+
+    def adapt(
+        self, data: np.ndarray | tf.data.Dataset, noise_seed: int | None = None
+    ) -> None:
+        """Computes the components: one private release.
+
+        Args:
+            data: `[examples, ...]` array, or a finite `tf.data.Dataset` of batches
+                in which no example occurs twice. If it yields tuples, their first
+                entry is used.
+            noise_seed: `None` (default) takes noise and sample from the operating
+                system's entropy. A number is for tests: whoever knows it can remove
+                the noise. It is never saved.
+
+        Raises:
+            ValueError: If there is no data, or an example may occur in it twice.
+        """
+        rng = np.random.Generator(np.random.PCG64DXSM(noise_seed))
+        gram = None
+        for batch in _batches(data):
+            if not self.built:
+                self.build((None, *batch.shape[1:]))
+            rows = unit_rows(batch)
+            if self.sampling_rate < 1.0:
+                rows = rows[rng.random(len(rows)) < self.sampling_rate]
+            gram = rows.T @ rows + (0.0 if gram is None else gram)
+        if gram is None:
+            raise ValueError("Argument `data` must hold at least one example.")
+        noised = gram + self.noise_multiplier * symmetric_noise(len(gram), rng)
+        _, vectors = np.linalg.eigh(noised)
+        self.components.assign(vectors[:, : -self.num_components - 1 : -1])
+        self._releases.assign_add(1)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        flat = keras.ops.reshape(
+            keras.ops.cast(inputs, self.compute_dtype),
+            (-1, self.components.shape[0]),
+        )
+        if self.unit_norm:
+            flat = keras.ops.normalize(flat, axis=-1, epsilon=1e-6)
+        return keras.ops.matmul(flat, self.components)
+
+    def compute_output_shape(
+        self, input_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        return (input_shape[0], self.num_components)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["trainable"]
+        return {
+            **config,
+            "num_components": self.num_components,
+            "noise_multiplier": self.noise_multiplier,
+            "sampling_rate": self.sampling_rate,
+            "unit_norm": self.unit_norm,
+        }
+
+
+def unit_rows(batch: np.ndarray) -> np.ndarray:
+    """`[rows, features]` in float64, each row of norm at most 1.
+
+    Rows that are zero, or not finite, become zero: their norm must not matter.
+    """
+    rows = np.asarray(batch, np.float64).reshape([len(batch), -1])
+    # Dividing by the largest entry first keeps the squares from overflowing.
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        rows = rows / np.max(np.abs(rows), axis=1, keepdims=True)
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+
+
+def symmetric_noise(size: int, rng: np.random.Generator) -> np.ndarray:
+    """Noise of standard deviation 1 in Frobenius-isometric coordinates."""
+    upper = np.triu(rng.normal(size=[size, size]), k=1) / math.sqrt(2.0)
+    return upper + upper.T + np.diag(rng.normal(size=size))
+
+
+def _batches(data: Any) -> Iterator[np.ndarray]:
+    """Arrays with one leading batch axis, in pieces that fit into memory."""
+    if isinstance(data, tf.data.Dataset):
+        label = sampling_of(data)
+        repeats = label is not None and not isinstance(label.sampling, Shuffled)
+        if repeats or int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise ValueError(
+                "Argument `data` must be finite and hold each example once: an "
+                "example that occurs twice counts twice in the covariance. Use "
+                "`sampling_rate` to adapt to a sample. "
+                f"Received: data={data}"
+            )
+        for batch in data.as_numpy_iterator():
+            yield batch[0] if isinstance(batch, tuple) else batch
+        return
+    data = np.asarray(data)
+    for start in range(0, len(data), _CHUNK):
+        yield data[start : start + _CHUNK]

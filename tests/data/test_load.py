@@ -1,0 +1,116 @@
+"""Data sets load by name, or the error says how to obtain them."""
+
+import numpy as np
+import pytest
+
+from keras_dp_ext.data import NAMES, load
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+
+def write(path, **changes) -> str:
+    arrays = {
+        "x_train": np.zeros([6, 4, 4], np.uint8),
+        "y_train": np.arange(6) % 3,
+        "x_test": np.zeros([3, 4, 4], np.uint8),
+        "y_test": np.arange(3),
+        **changes,
+    }
+    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    return str(path)
+
+
+def test_digits_are_embedded_and_match_scikit_learn():
+    digits = load("digits")
+    images = pytest.importorskip("sklearn.datasets").load_digits()
+    test = np.random.RandomState(0).permutation(len(images.images)) < 359
+    np.testing.assert_array_equal(digits.x_train[..., 0], images.images[~test])
+    np.testing.assert_array_equal(digits.x_test[..., 0], images.images[test])
+    np.testing.assert_array_equal(digits.y_train, images.target[~test])
+    np.testing.assert_array_equal(digits.y_test, images.target[test])
+    assert digits.num_classes == 10 and digits.x_train.max() == digits.scale
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "svhn_cropped"])
+def test_images_come_through_tensorflow_datasets(name, monkeypatch):
+    monkeypatch.delenv("KERAS_DP_DATA", raising=False)
+    with tfds.testing.mock_data(num_examples=5):
+        data = load(name)
+    shape = (28, 28, 1) if "mnist" in name else (32, 32, 3)
+    assert data.x_train.shape == (5, *shape) and data.x_train.dtype == np.uint8
+    assert data.num_classes == 10 and "TensorFlow Datasets" in data.note
+
+
+def test_reviews_are_hashed_so_that_no_vocabulary_is_released(monkeypatch):
+    monkeypatch.delenv("KERAS_DP_DATA", raising=False)
+    with tfds.testing.mock_data(num_examples=4):
+        data = load("imdb")
+    assert data.x_train.shape == (4, 256)
+    assert 0 <= data.x_train.min() and data.x_train.max() < 10_000
+
+
+def test_the_same_word_hashes_alike_and_padding_is_zero():
+    from keras_dp_ext.data.load import hash_words
+
+    tokens = hash_words(np.array([b"Good, GOOD<br />film!", b""]))
+    assert tokens[0, 0] == tokens[0, 1] != tokens[0, 2] and tokens[0, 3] > 0
+    assert np.all(tokens[0, 4:] == 0) and np.all(tokens[1] == 0)
+
+
+def test_files_in_the_data_directory_come_first(tmp_path, monkeypatch):
+    write(tmp_path / "mnist.npz")
+    assert load("mnist", tmp_path).x_train.shape == (6, 4, 4, 1)
+    monkeypatch.setenv("KERAS_DP_DATA", str(tmp_path))
+    assert load("mnist").note == "mnist.npz"
+
+
+def test_a_subset_is_called_a_subset(tmp_path):
+    write(tmp_path / "cifar10_subset.npz")
+    assert "subset" in load("cifar10", tmp_path).note
+
+
+def test_a_file_of_ones_own_can_be_named(tmp_path):
+    data = load(write(tmp_path / "own.npz"))
+    assert data.name == "own" and data.num_classes == 3 and data.scale == 255
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
+def test_a_missing_data_set_gets_advice(name, tmp_path, monkeypatch):
+    def offline(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(tfds, "load", offline)
+    with pytest.raises(FileNotFoundError, match=rf"{name}\.npz.*KERAS_DP_DATA"):
+        load(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_train": np.zeros([0, 4]), "y_train": np.zeros([0], int)}, "at least one"),
+        ({"x_train": np.full([6, 4], np.nan)}, "NaN or infinity in x_train"),
+        ({"y_test": np.array([0, 1, 3])}, "labels from 0 to 2"),
+        ({"y_train": np.array([-1, 0, 1, 2, 0, 1])}, "labels from 0 to 2"),
+        ({"y_train": np.zeros([5], int)}, "as many train examples as labels"),
+        ({"y_train": np.zeros([6])}, "one integer label"),
+        ({"x_test": np.zeros([3, 5, 5], np.uint8)}, "inputs of one shape"),
+        ({"x_test": np.array(["a", "b", "c"])}, "numeric inputs"),
+        ({"y_test": None}, "must hold the arrays"),
+    ],
+)
+def test_broken_data_is_refused_in_words(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        load(write(tmp_path / "broken.npz", **changes))
+
+
+def test_what_is_no_archive_is_refused_in_words(tmp_path):
+    path = tmp_path / "broken.npz"
+    path.write_text("not an archive")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(str(path))
+    with pytest.raises(FileNotFoundError, match="not found"):
+        load(str(tmp_path / "absent.npz"))
+    with pytest.raises(ValueError, match="must be one of digits, mnist"):
+        load("minst")
+    with pytest.raises(FileNotFoundError, match="must be a directory"):
+        load("mnist", tmp_path / "absent")
