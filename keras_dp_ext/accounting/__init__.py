@@ -4,6 +4,7 @@ from keras_dp_ext.accounting.accountants import epsilon, epsilon_pld, epsilon_rd
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.events import (
+    CodebookRelease,
     ComposedRelease,
     Event,
     FullBatchRelease,
@@ -24,6 +25,7 @@ from keras_dp_ext.accounting.sampling import (
 
 __all__ = [
     "Claim",
+    "CodebookRelease",
     "ComposedRelease",
     "Event",
     "FullBatch",

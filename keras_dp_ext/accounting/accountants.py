@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_dp_ext.accounting.conversion import check_delta, epsilon_from_rdp
 from keras_dp_ext.accounting.events import (
+    CodebookRelease,
     ComposedRelease,
     Event,
     FullBatchRelease,
@@ -169,12 +170,12 @@ def _gaussians(
         ]
     if isinstance(event, FullBatchRelease):
         return _gaussians(event.event, FullBatch(), releases)
-    if isinstance(event, NoiseRelease):
+    if isinstance(event, (NoiseRelease, CodebookRelease)):
         event = event.as_gaussian() or event
     if not isinstance(event, GaussianRelease):
         raise NotImplementedError(
             'The accountant "pld" knows Gaussian noise only; use "rdp". '
-            f"Received: event={type(event).__name__} with {event.noise}"
+            f"Received: {type(event).__name__} of {getattr(event, 'noise', event)}"
         )
     if isinstance(sampling, Poisson):
         rate = sampling.rate

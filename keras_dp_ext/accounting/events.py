@@ -8,8 +8,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from keras_dp_ext import noise as noises
-from keras_dp_ext.accounting.profile import Profile
+from keras_dp_ext.accounting.profile import Profile, common_grid
 from keras_dp_ext.noise import Noise
 
 
@@ -113,6 +115,10 @@ class NoiseRelease(Event):
             )
         object.__setattr__(self, "shifts", profiles)
 
+    def magnitudes_and_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """`[bins]` ascending magnitudes, and how often each profile has them."""
+        return common_grid(self.shifts)
+
     def as_gaussian(self) -> GaussianRelease | None:
         """The same release without coordinates, if the noise is Gaussian.
 
@@ -138,6 +144,59 @@ class NoiseRelease(Event):
     def from_config(cls, config):
         shifts = tuple(Profile(**shift) for shift in config["shifts"])
         return cls(noises.get(config["noise"]), shifts, config["replaced"])
+
+
+@dataclasses.dataclass(frozen=True)
+class CodebookRelease(Event):
+    """A `NoiseRelease` whose profiles are the vectors of a codebook.
+
+    It stores the codebook's recipe, a few numbers, instead of a thousand
+    profiles; equal recipes give equal vectors everywhere.
+
+    Args:
+        noise: The density of every coordinate.
+        codebook: A `keras_dp_ext.bounding.codebook.Codebook`.
+        num_parameters: Number of trainable parameters.
+        replaced: See `NoiseRelease`.
+    """
+
+    noise: Noise
+    codebook: Any
+    num_parameters: int
+    replaced: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "noise", noises.get(self.noise))
+
+    def magnitudes_and_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """`[bins]` ascending magnitudes, and how often each vector has them."""
+        return self.codebook.profiles(self.num_parameters)
+
+    def as_gaussian(self) -> GaussianRelease | None:
+        """See `NoiseRelease.as_gaussian`. Every vector has the codebook's norm."""
+        if not isinstance(self.noise, noises.Gaussian):
+            return None
+        sensitivity = self.codebook.norm * (2.0 if self.replaced else 1.0)
+        return GaussianRelease(self.noise.scale / sensitivity)
+
+    def get_config(self):
+        return {
+            "noise": self.noise.serialize(),
+            "codebook": self.codebook.serialize(),
+            "num_parameters": self.num_parameters,
+            "replaced": self.replaced,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        from keras_dp_ext.bounding import codebook
+
+        return cls(
+            noises.get(config["noise"]),
+            codebook.get(config["codebook"]),
+            config["num_parameters"],
+            config["replaced"],
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,8 @@ _RATIO = 0.004
 # Magnitudes below this part of the root mean square carry under 1e-4 of the
 # squared norm, so that coarse bins are good enough for them.
 _SMALL = 0.01
+# Relative width of a grid that many profiles share.
+_COMMON_RATIO = 0.001
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,3 +137,20 @@ def _grid(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     relative[-1] = top
     linear = relative[0] * np.arange(1, 16) / 16
     return np.unique(np.concatenate([linear, relative]))
+
+
+def common_grid(profiles: Sequence[Profile]) -> tuple[np.ndarray, np.ndarray]:
+    """Magnitudes of all profiles, and `[profiles, magnitudes]` counts."""
+    grid = np.unique(np.concatenate([profile.magnitudes for profile in profiles]))
+    if grid.size > 2**14:
+        top = math.log(grid[-1])
+        steps = math.ceil((top - math.log(grid[0])) / _COMMON_RATIO)
+        common = np.exp(top - _COMMON_RATIO * np.arange(steps, -1, -1))
+        common[-1] = grid[-1]
+        common = common[: np.searchsorted(common, grid[-1]) + 1]
+        grid = np.unique(common[np.searchsorted(common, grid)])
+    counts = np.zeros([len(profiles), grid.size])
+    for row, profile in zip(counts, profiles, strict=True):
+        # Rounded up where the grids differ.
+        np.add.at(row, np.searchsorted(grid, profile.magnitudes), profile.counts)
+    return grid, counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -12,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from keras_dp_ext.accounting.events import (
+    CodebookRelease,
     ComposedRelease,
     Event,
     FullBatchRelease,
@@ -89,7 +91,7 @@ def rdp_per_release(
 @functools.lru_cache(maxsize=256)
 def _poisson(event: Event, rate: float, orders: tuple[float, ...]) -> np.ndarray:
     """RDP of an event in which each example takes part with probability `rate`."""
-    if isinstance(event, NoiseRelease):
+    if isinstance(event, (NoiseRelease, CodebookRelease)):
         gaussian = event.as_gaussian()
         if gaussian is None:
             return noise_rdp(event, rate, orders)
@@ -135,7 +137,9 @@ def _quiet_absl() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def noise_rdp(event: NoiseRelease, rate: float, orders: Sequence[float]) -> np.ndarray:
+def noise_rdp(
+    event: NoiseRelease | CodebookRelease, rate: float, orders: Sequence[float]
+) -> np.ndarray:
     """RDP of any symmetric noise, by the moments of its likelihood ratio.
 
     With P the noise shifted by a vector and Q the noise, both directions count:
@@ -166,12 +170,12 @@ def noise_rdp(event: NoiseRelease, rate: float, orders: Sequence[float]) -> np.n
     if rate == 0:
         return np.zeros(orders.shape)
     if rate == 1:
-        moments = log_vector_moments(event.noise, event.shifts, orders, event.replaced)
+        moments = _event_moments(event, orders)
         return moments / (orders - 1.0)
     integers = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
     integers = integers[integers >= 2].astype(int)
     powers = _powers(integers[-1])
-    moments = log_vector_moments(event.noise, event.shifts, powers, event.replaced)
+    moments = _event_moments(event, powers)
     # log E[L**k] is convex in k, so chords between computed powers lie above it.
     all_powers = np.arange(integers[-1] + 1)
     moments = np.interp(
@@ -180,6 +184,11 @@ def noise_rdp(event: NoiseRelease, rate: float, orders: Sequence[float]) -> np.n
     cumulants = [_log_binomial_mixture(rate, order, moments) for order in integers]
     cumulants = np.interp(orders, [1.0, *integers], [0.0, *cumulants])
     return cumulants / (orders - 1.0)
+
+
+def _event_moments(event, powers: np.ndarray) -> np.ndarray:
+    magnitudes, counts = event.magnitudes_and_counts()
+    return log_vector_moments(event.noise, magnitudes, counts, powers, event.replaced)
 
 
 def _powers(greatest: int) -> np.ndarray:
@@ -273,6 +282,11 @@ def _repeated(event: Event, times: int) -> Event:
     if isinstance(event, NoiseRelease):
         shifts = tuple(profile.scaled(times) for profile in event.shifts)
         return NoiseRelease(event.noise, shifts, event.replaced)
+    if isinstance(event, CodebookRelease):
+        # Shifts that are larger by a factor are noise that is smaller by it.
+        return dataclasses.replace(
+            event, noise=event.noise.with_scale(event.noise.scale / times)
+        )
     raise TypeError(
         "Argument `event` must be one that the accountant knows. "
         f"Received: event={event}"

@@ -9,7 +9,6 @@ import math
 import numpy as np
 
 from keras_dp_ext.accounting.moments import MomentError, log_moments
-from keras_dp_ext.accounting.profile import Profile
 from keras_dp_ext.noise import Noise
 
 # With more distinct magnitudes than this, log M_k is interpolated.
@@ -17,13 +16,12 @@ _DIRECT = 32
 # Interpolation: panels whose ends differ by this factor, Chebyshev nodes in log tau.
 _PANEL = 4.0
 _KNOTS = 8
-# Relative width of the common grid of several profiles.
-_RATIO = 0.001
 
 
 def log_vector_moments(
     noise: Noise,
-    profiles: tuple[Profile, ...],
+    magnitudes: np.ndarray,
+    counts: np.ndarray,
     powers: np.ndarray,
     replaced: bool = False,
 ) -> np.ndarray:
@@ -54,7 +52,8 @@ def log_vector_moments(
 
     Args:
         noise: Density of every coordinate.
-        profiles: The magnitudes that a row may have.
+        magnitudes: `[bins]`, ascending and positive: those a row may have.
+        counts: `[profiles, bins]`, how often each profile has each of them.
         powers: Real powers k above 1.
         replaced: Whether a row is changed rather than added.
 
@@ -65,32 +64,14 @@ def log_vector_moments(
         MomentError: If a moment cannot be bounded.
     """
     powers = np.asarray(powers, np.float64)
-    factor = 2.0 if replaced else 1.0
-    grid, counts = _common_grid(profiles)
-    if grid.size == 0:
+    if np.size(magnitudes) == 0:
         return np.zeros(powers.shape)
-    table = _Table.build(noise, factor * grid, powers, _relevant(factor * grid, counts))
+    grid = (2.0 if replaced else 1.0) * np.asarray(magnitudes, np.float64)
+    table = _Table.build(noise, grid, powers, _relevant(grid, counts))
     sums = np.max(counts @ table.values, axis=0)
     if replaced:
         sums = np.where(table.is_convex(), sums, 2.0 * sums)
     return sums
-
-
-def _common_grid(profiles: tuple[Profile, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Magnitudes of all profiles, and `[profiles, magnitudes]` counts."""
-    grid = np.unique(np.concatenate([profile.magnitudes for profile in profiles]))
-    if grid.size > 2**14:
-        top = math.log(grid[-1])
-        steps = math.ceil((top - math.log(grid[0])) / _RATIO)
-        common = np.exp(top - _RATIO * np.arange(steps, -1, -1))
-        common[-1] = grid[-1]
-        common = common[: np.searchsorted(common, grid[-1]) + 1]
-        grid = np.unique(common[np.searchsorted(common, grid)])
-    counts = np.zeros([len(profiles), grid.size])
-    for row, profile in zip(counts, profiles, strict=True):
-        # Rounded up where the grids differ.
-        np.add.at(row, np.searchsorted(grid, profile.magnitudes), profile.counts)
-    return grid, counts
 
 
 def _relevant(grid: np.ndarray, counts: np.ndarray) -> float:
