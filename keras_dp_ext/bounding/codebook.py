@@ -14,6 +14,9 @@ from keras_dp_ext import noise as noises
 from keras_dp_ext.bounding.empirical import EmpiricalDistribution, is_empirical
 from keras_dp_ext.noise.base import Noise, check_positive
 
+#: How the coordinates of a gradient are ordered; see `encoding.encode_rows`.
+RANKINGS = ("bucket", "exact")
+
 # Steps are single entries at the top, then grow by this part of the position,
 # up to this part of the whole vector.
 _RELATIVE_WIDTH = 1 / 16
@@ -223,6 +226,14 @@ def get(identifier: Codebook | Mapping[str, Any] | None) -> Codebook:
         "Argument `codebook` must be a Codebook, a serialised one or None. "
         f"Received: codebook={identifier}"
     )
+
+
+def check_ranking(ranking: str) -> None:
+    """Raises unless `ranking` is one of `RANKINGS`."""
+    if ranking not in RANKINGS:
+        raise ValueError(
+            f"Argument `ranking` must be one of {RANKINGS}. Received: ranking={ranking}"
+        )
 
 
 def _distributions(identifier: Any) -> tuple[Noise | EmpiricalDistribution, ...]:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_dp_ext.bounding.codebook import Block
+from keras_dp_ext.bounding.codebook import Block, check_ranking
 from keras_dp_ext.gradients.base import RowMap
-
-RANKINGS = ("bucket", "exact")
 
 # Buckets of magnitudes are the leading bits of the float: 16 for each power of
 # two, over 16 powers of two below the greatest magnitude of the row.
@@ -78,14 +76,6 @@ def encode_rows(blocks: Sequence[Block], ranking: str = "bucket") -> RowMap:
         ]
 
     return encode
-
-
-def check_ranking(ranking: str) -> None:
-    """Raises unless `ranking` is one of `RANKINGS`."""
-    if ranking not in RANKINGS:
-        raise ValueError(
-            f"Argument `ranking` must be one of {RANKINGS}. Received: ranking={ranking}"
-        )
 
 
 def _magnitude_bits(row: tf.Tensor) -> tf.Tensor:

@@ -10,6 +10,7 @@ from keras_dp_ext.noise.cauchy import Cauchy
 from keras_dp_ext.noise.gaussian import Gaussian
 from keras_dp_ext.noise.hyperbolic_secant import HyperbolicSecant
 from keras_dp_ext.noise.laplace import Laplace
+from keras_dp_ext.noise.schedule import NoiseSchedule
 from keras_dp_ext.noise.student_t import StudentT
 from keras_dp_ext.noise.variance_gamma import VarianceGamma
 
@@ -19,6 +20,7 @@ __all__ = [
     "HyperbolicSecant",
     "Laplace",
     "Noise",
+    "NoiseSchedule",
     "StudentT",
     "VarianceGamma",
     "get",

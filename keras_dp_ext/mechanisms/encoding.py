@@ -1,0 +1,136 @@
+"""Gradient encoding with arbitrary noise and denoising (Nasr et al.)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from keras_dp_ext import noise as noises
+from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.events import CodebookRelease
+from keras_dp_ext.bounding import codebook as codebooks
+from keras_dp_ext.bounding.codebook import Codebook
+from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.noise import Noise, NoiseSchedule, schedule
+from keras_dp_ext.refining import Denoising
+from keras_dp_ext.refining.denoising import check_distance
+
+# Encoding holds about three arrays of integers beside the gradients.
+_CHUNK_BYTES = 32 * 2**20
+
+
+class Encoded(Mechanism):
+    """Clamps gradients rank by rank to a codebook's vectors, then adds any noise.
+
+    Each per-example gradient is replaced by one that is dominated by a vector of a
+    public codebook: its t-th largest magnitude is at most the vector's t-th
+    largest entry. What one example can do is thus known coordinate by coordinate,
+    so that noise of any symmetric density has a computable epsilon. Finally the
+    noised sum may be multiplied by its distance from the noise distribution:
+    updates that look like pure noise hardly move the weights.
+
+    The defaults are the paper's.
+
+    Args:
+        codebook: A `keras_dp_ext.bounding.Codebook`; `None` is the paper's, 1000
+            standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
+            `l2_norm_clip`.
+        noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
+            codebook's norm.
+        denoise: The distance by which the noised sum is multiplied: "ks"
+            (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
+            is. The distance of the last step is `mechanism.denoising_factor`.
+        noise_schedule: Multiplies the noise's scale: a `NoiseSchedule`, or a
+            dictionary from release numbers to factors, such as
+            `{0: 1.0, 1000: 0.8}`. For a function of the release number or a
+            Keras schedule use `NoiseSchedule.tabulate(function, steps=...)`.
+        ranking: "bucket" or, as a slow reference, "exact"; see
+            `keras_dp_ext.bounding.encoding.encode_rows`.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), "Improving Deep Learning with Differential
+      Privacy using Gradient Encoding and Denoising".
+    """
+
+    name = "encoding"
+
+    def __init__(
+        self,
+        codebook: Codebook | Mapping[str, Any] | None = None,
+        noise: Noise | str | Mapping[str, Any] = "student-t",
+        denoise: str | None = "ks",
+        noise_schedule: NoiseSchedule | Mapping[Any, Any] | None = None,
+        ranking: str = "bucket",
+    ):
+        if denoise is not None:
+            check_distance(denoise, argument="denoise")
+        codebooks.check_ranking(ranking)
+        self.codebook = codebooks.get(codebook)
+        self.noise = noises.get(noise)
+        self.denoise = denoise
+        self.noise_schedule = schedule.get(noise_schedule)
+        self.ranking = ranking
+        self._denoising = denoise and Denoising(self.noise, denoise)
+        self._denoising_factor = None
+
+    @property
+    def denoising_factor(self) -> float | None:
+        """What the last update was multiplied by; `None` without denoising."""
+        if self._denoising_factor is None:
+            return None
+        return float(self._denoising_factor.numpy())
+
+    def build(self, variables, add_variable):
+        sizes = [math.prod(variable.shape) for variable in variables]
+        self._check_layers(sizes)
+        if self.denoise is not None:
+            self._denoising_factor = add_variable(
+                shape=(), dtype="float32", name="denoising_factor", initializer="ones"
+            )
+
+    def _check_layers(self, sizes: list[int]) -> None:
+        layers = self.codebook.layer_sizes
+        if layers is not None and list(layers) != sizes:
+            raise ValueError(
+                "Argument `codebook` must have the sizes of the trainable variables, "
+                f"{sizes}, as its `layer_sizes`. Received: layer_sizes={layers}"
+            )
+
+    def bound(self, gradients):
+        from keras_dp_ext.bounding.encoding import encode_rows
+
+        sizes = [shape.num_elements() for shape in gradients.shapes]
+        self._check_layers(sizes)
+        blocks = self.codebook.blocks(sum(sizes))
+        return gradients.sum_of(encode_rows(blocks, self.ranking), _CHUNK_BYTES)
+
+    def draw_noise(self, shapes, seed, step):
+        import tensorflow as tf
+
+        shapes = [tuple(shape) for shape in shapes]
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = self._noise_factor(step) * self.noise.sample([sum(sizes)], seed)
+        return [
+            tf.reshape(piece, shape)
+            for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+        ]
+
+    def refine(self, noised, step):
+        if self.denoise is None:
+            return noised
+        factor = self._denoising.factor(noised, self._noise_factor(step))
+        if self._denoising_factor is not None:
+            self._denoising_factor.assign(factor)
+        return [factor * value for value in noised]
+
+    def _noise_factor(self, step):
+        return 1.0 if self.noise_schedule is None else self.noise_schedule(step)
+
+    def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
+        # Encoded microbatches of several examples turn from one vector into another.
+        release = CodebookRelease(
+            self.noise, self.codebook, num_parameters, examples_per_microbatch > 1
+        )
+        return Claim(proven=release)

@@ -1,0 +1,111 @@
+"""Denoising: the update shrinks where it cannot be told from pure noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_dp_ext.noise import Noise
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+DISTANCES = ("ks", "wasserstein", "energy")
+
+# Knots at which the two distribution functions are compared. They are
+# equidistant in x / (1 + |x|), so that neither the bulk nor a tail is missed; no
+# cell between two of them has more than 2e-5 of any noise's probability.
+_CELLS = 2**16
+
+
+class Denoising:
+    """Multiplies a noised vector by its distance from the noise distribution.
+
+    The coordinates of the vector are taken as a sample, whose distribution
+    function `G` is compared with that of the noise, `F`. The noise *distribution*
+    is public, so this is post-processing; comparing with the drawn noise would
+    not be.
+
+    All three distances need `G` at fixed points only, which is a histogram: linear
+    in the number of parameters, without a sort (which under XLA on a CPU takes
+    100 times as long for a million parameters).
+
+    Args:
+        noise: The distribution of every coordinate of the noise.
+        distance: "ks", the paper's: Kolmogorov-Smirnov, `max |G - F|`.
+            "wasserstein": `integral |G - F|`. "energy": the square root of
+            `2 integral (G - F)**2`. The last two are in units of the noise's
+            scale; for Cauchy noise the second is not finite in theory, and cut
+            off at 32767 scales here.
+
+    Raises:
+        ValueError: If `distance` is not known.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), section 3.2.
+    """
+
+    def __init__(self, noise: Noise, distance: str = "ks"):
+        check_distance(distance)
+        self.noise = noise
+        self.distance = distance
+        # Inner knots in units of the scale, ascending; the middle one is 0.
+        knots = np.arange(1, _CELLS) * (2.0 / _CELLS) - 1.0
+        knots = knots / (1.0 - np.abs(knots))
+        # The smaller tail at each knot: next to 1, float32 cannot tell tails apart.
+        self._noise_tail = noise.with_scale(1.0).cdf(-np.abs(knots))
+        # Trapezoidal rule.
+        steps = np.diff(knots)
+        self._weights = 0.5 * (np.append(steps, 0.0) + np.append(0.0, steps))
+
+    def factor(
+        self, noised: Sequence[tf.Tensor], noise_factor: tf.Tensor | float = 1.0
+    ) -> tf.Tensor:
+        """The distance between the vector's coordinates and the noise.
+
+        Args:
+            noised: The noised sum, in as many tensors as there are variables.
+            noise_factor: What the noise was multiplied by in this step.
+
+        Returns:
+            A float32 scalar.
+        """
+        import tensorflow as tf
+
+        unit = 1.0 / (self.noise.scale * noise_factor)
+        counts = tf.add_n([_histogram(tf.reshape(x, [-1]) * unit) for x in noised])
+        size = sum(x.shape.num_elements() for x in noised)
+        half = _CELLS // 2
+        below = tf.cumsum(counts)[:half]
+        above = tf.cumsum(counts, reverse=True)[half + 1 :]
+        tail = tf.cast(tf.concat([below, above], axis=0), tf.float32) / size
+        gap = tf.abs(tail - tf.constant(self._noise_tail, tf.float32))
+        if self.distance == "ks":
+            return tf.reduce_max(gap)
+        weights = tf.constant(self._weights, tf.float32)
+        if self.distance == "wasserstein":
+            return tf.reduce_sum(weights * gap)
+        return tf.sqrt(2.0 * tf.reduce_sum(weights * tf.square(gap)))
+
+
+def check_distance(distance: str, argument: str = "distance") -> None:
+    """Raises unless `distance` is one of `DISTANCES`."""
+    if distance not in DISTANCES:
+        raise ValueError(
+            f"Argument `{argument}` must be one of {DISTANCES}. "
+            f"Received: {argument}={distance}"
+        )
+
+
+def _histogram(values: tf.Tensor) -> tf.Tensor:
+    """How many values lie in each cell between the knots."""
+    import tensorflow as tf
+
+    # In the form 1 - 1 / (1 + |x|), infinities do not turn into NaN.
+    fraction = tf.sign(values) * (1.0 - 1.0 / (1.0 + tf.abs(values)))
+    cell = tf.cast((fraction + 1.0) * (_CELLS / 2), tf.int32)
+    cell = tf.clip_by_value(cell, 0, _CELLS - 1)
+    return tf.math.unsorted_segment_sum(tf.ones_like(cell), cell, _CELLS)
