@@ -60,9 +60,7 @@ class PerExampleGradients(abc.ABC):
 DEFAULT_CHUNK_BYTES = 64 * 2**20
 
 
-def rows_per_chunk(
-    shapes: Sequence[tf.TensorShape], bytes_limit: int | None
-) -> int:
+def rows_per_chunk(shapes: Sequence[tf.TensorShape], bytes_limit: int | None) -> int:
     """How many float32 rows of these shapes fit into `bytes_limit` bytes."""
     row_bytes = 4 * sum(shape.num_elements() for shape in shapes)
     return max(1, (bytes_limit or DEFAULT_CHUNK_BYTES) // max(1, row_bytes))
@@ -111,10 +109,7 @@ class MaterializedGradients(PerExampleGradients):
         return total
 
     def weighted_sum(self, coefficients):
-        return [
-            tf.tensordot(coefficients, row, axes=[[0], [0]])
-            for row in self._rows
-        ]
+        return [tf.tensordot(coefficients, row, axes=[[0], [0]]) for row in self._rows]
 
     def sum_of(self, row_map, bytes_limit=None):
         del bytes_limit  # The rows are in memory already.

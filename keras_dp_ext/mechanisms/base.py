@@ -30,9 +30,7 @@ class Mechanism(abc.ABC):
     #: Short name, used by the command line and in reports.
     name: str
 
-    def build(
-        self, variables: Sequence[Any], add_variable: Callable[..., Any]
-    ) -> None:
+    def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         """Creates state, if the mechanism has any.
 
         Args:
@@ -58,17 +56,13 @@ class Mechanism(abc.ABC):
             step: `int64` scalar, the number of releases before this one.
         """
 
-    def refine(
-        self, noised: list[tf.Tensor], step: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         """Post-processing of the noised sum. It may update the state."""
         del step
         return noised
 
     @abc.abstractmethod
-    def claim(
-        self, num_parameters: int, examples_per_microbatch: int = 1
-    ) -> Claim:
+    def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         """What one release costs: proven, and as published (accounting.Claim).
 
         Must not import TensorFlow when it is called.
@@ -78,9 +72,7 @@ class Mechanism(abc.ABC):
         """The constructor's arguments, read from attributes of the same name."""
         parameters = inspect.signature(type(self).__init__).parameters
         return {
-            name: _plain(getattr(self, name))
-            for name in parameters
-            if name != "self"
+            name: _plain(getattr(self, name)) for name in parameters if name != "self"
         }
 
 

@@ -1,0 +1,43 @@
+# README's two commands are `make demo` and `make test`; both need only Python.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+EXTRAS ?= dev
+# Written last: a half-made environment has no stamp and is made again.
+STAMP = $(VENV)/.installed-$(EXTRAS)
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: demo test test-full test-colab lint format install clean
+
+install: $(STAMP)
+
+$(STAMP): setup.cfg setup.py pyproject.toml
+	@$(BIN)/python -c "import pip" 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info >= (3, 12))"; then \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check tf-keras && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-privacy==0.9.0; \
+	fi
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/keras-dp train --dataset digits --output-dir runs/demo --overwrite
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-full: $(STAMP)
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

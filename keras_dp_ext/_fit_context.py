@@ -1,0 +1,129 @@
+"""What `model.fit` was called with, for those it calls.
+
+Keras tells neither an optimizer nor a callback about the data. Both run inside
+`fit`, though, whose frame holds the arguments. This is the only place that looks
+there; everything found here can also be passed explicitly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from typing import Any
+
+from keras_dp_ext.accounting.sampling import Sampling, Shuffled
+
+_DEFAULT_BATCH_SIZE = 32  # Keras' own default for arrays.
+
+
+@dataclasses.dataclass(frozen=True)
+class FitContext:
+    """The data of a running `fit`, as far as it can be known.
+
+    Attributes:
+        model: The model that is being fitted.
+        num_examples: Size of the training set.
+        batch_size: The public, expected number of examples of one release.
+        steps_per_epoch: Batches that Keras draws in an epoch.
+        epochs: The `epochs` argument.
+        sampling: How batches are drawn, if known.
+        accumulation_steps: Over how many batches the pipeline spreads a lot;
+            `None` where it does not say.
+    """
+
+    model: Any
+    num_examples: int | None = None
+    batch_size: int | None = None
+    steps_per_epoch: int | None = None
+    epochs: int | None = None
+    sampling: Sampling | None = None
+    accumulation_steps: int | None = None
+
+
+def find_fit() -> FitContext | None:
+    """The innermost running `model.fit` or `train_on_batch`, or `None`."""
+    import keras
+
+    frame = sys._getframe(1)
+    while frame is not None:
+        name, values = frame.f_code.co_name, frame.f_locals
+        if name in ("fit", "train_on_batch") and isinstance(
+            values.get("self"), keras.Model
+        ):
+            return _read(name, values)
+        frame = frame.f_back
+    return None
+
+
+def _read(name: str, values: dict[str, Any]) -> FitContext:
+    import tensorflow as tf
+
+    model, x = values["self"], values.get("x")
+    if name == "train_on_batch":
+        return FitContext(model, batch_size=_num_rows(x))
+    epochs = values.get("epochs")
+    steps = getattr(values.get("epoch_iterator"), "num_batches", None)
+    steps = steps or values.get("steps_per_epoch")
+    if isinstance(x, tf.data.Dataset):
+        return _read_dataset(model, x, steps, epochs)
+    num_examples = _num_rows(x)
+    if num_examples is None:
+        return FitContext(model, steps_per_epoch=steps, epochs=epochs)
+    batch_size = values.get("batch_size") or _DEFAULT_BATCH_SIZE
+    sampling = Shuffled(
+        steps_per_epoch=math.ceil(num_examples / batch_size),
+        rate=min(1.0, batch_size / num_examples),
+    )
+    return FitContext(model, num_examples, batch_size, steps, epochs, sampling)
+
+
+def _read_dataset(model, dataset, steps, epochs) -> FitContext:
+    from keras_dp_ext.data import sampling_of
+
+    label = sampling_of(dataset)
+    if label is None:
+        return FitContext(
+            model,
+            batch_size=_static_batch_size(dataset),
+            steps_per_epoch=steps,
+            epochs=epochs,
+        )
+    return FitContext(
+        model,
+        num_examples=label.num_examples,
+        batch_size=label.expected_batch_size,
+        steps_per_epoch=label.steps_per_epoch * label.accumulation_steps,
+        epochs=epochs,
+        sampling=label.sampling,
+        accumulation_steps=label.accumulation_steps,
+    )
+
+
+def _num_rows(x: Any) -> int | None:
+    import keras
+
+    for leaf in keras.tree.flatten(x):
+        shape = getattr(leaf, "shape", None)
+        if shape is not None and len(shape) > 0:
+            return int(shape[0])
+    return None
+
+
+def _static_batch_size(dataset) -> int | None:
+    """The batch size of a `tf.data` pipeline: of its spec, or of `.batch(n)`."""
+    import keras
+    import tensorflow as tf
+
+    for spec in keras.tree.flatten(dataset.element_spec):
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0]:
+            return int(spec.shape[0])
+    pending = [dataset]
+    while pending:
+        source = pending.pop()
+        size = getattr(source, "_batch_size", None)
+        value = None if size is None else tf.get_static_value(size)
+        if value is not None:
+            return int(value)
+        pending.extend(source._inputs())
+    return None

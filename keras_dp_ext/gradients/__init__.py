@@ -1,0 +1,18 @@
+"""The gradient engine: losses and variables in, lazy per-example gradients out."""
+
+from keras_dp_ext.gradients.base import MaterializedGradients, PerExampleGradients
+from keras_dp_ext.gradients.contributions import Contribution
+from keras_dp_ext.gradients.engine import LazyGradients, per_example_gradients
+from keras_dp_ext.gradients.losses import SeparatedLoss, separate
+from keras_dp_ext.gradients.registry import register_rule
+
+__all__ = [
+    "Contribution",
+    "LazyGradients",
+    "MaterializedGradients",
+    "PerExampleGradients",
+    "SeparatedLoss",
+    "per_example_gradients",
+    "register_rule",
+    "separate",
+]

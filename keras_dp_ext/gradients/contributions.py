@@ -1,0 +1,317 @@
+"""The forms in which one op can hold the per-example gradients of its weight."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+# Rounding of the ghost norm, relative to the sum of the absolute terms.
+_ROUNDING = 2.0**-23
+
+
+RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
+
+
+class Contribution(abc.ABC):
+    """Per-row gradients with respect to one weight, in some factored form."""
+
+    #: Static shape of the weight.
+    shape: tuple[int, ...]
+
+    @abc.abstractmethod
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
+        """`[rows]`: sum of `(g_i / scale_i)**2`."""
+
+    @abc.abstractmethod
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        """`sum_b coefficients[b] * g_b`, of the weight's shape."""
+
+    @abc.abstractmethod
+    def rows(self) -> tf.Tensor:
+        """All rows, materialised: `[rows, *shape]`."""
+
+    @abc.abstractmethod
+    def map_factors(self, change: RowwiseMap) -> Contribution:
+        """Applies `change` to every tensor whose first axis counts rows."""
+
+    def sliced(self, start: tf.Tensor, size: int) -> Contribution:
+        """Rows `start .. start + size` only."""
+        return self.map_factors(
+            lambda factor: tf.slice(
+                factor,
+                [start] + [0] * (factor.shape.rank - 1),
+                [size] + [-1] * (factor.shape.rank - 1),
+            )
+        )
+
+    def sanitized(self, finite: tf.Tensor) -> Contribution:
+        """Zeros in place of the rows that are not `finite`: NaN * 0 is NaN."""
+        return self.map_factors(
+            lambda factor: tf.where(
+                tf.reshape(finite, [-1] + [1] * (factor.shape.rank - 1)),
+                factor,
+                tf.zeros([], factor.dtype),
+            )
+        )
+
+
+def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    return value * tf.reshape(coefficients, [-1] + [1] * (value.shape.rank - 1))
+
+
+class Rows(Contribution):
+    """Gradients that exist already: `[rows, *shape]`. For small weights."""
+
+    def __init__(self, rows: tf.Tensor, shape: Sequence[int]):
+        self.shape = tuple(shape)
+        self._rows = tf.cast(rows, tf.float32)
+
+    def norm_squared(self, scale=None):
+        rows = self._rows if scale is None else self._rows / scale
+        return tf.reduce_sum(tf.square(rows), axis=list(range(1, rows.shape.rank)))
+
+    def weighted_sum(self, coefficients):
+        return tf.tensordot(coefficients, self._rows, axes=[[0], [0]])
+
+    def rows(self):
+        return self._rows
+
+    def map_factors(self, change):
+        return Rows(change(self._rows), self.shape)
+
+
+class OuterProducts(Contribution):
+    """`g_b = sum_t left[b, t] (x) right[b, t]`: dense layers and convolutions.
+
+    Args:
+        left: `[rows, positions, inputs]` activations.
+        right: `[rows, positions, outputs]` gradients of the outputs.
+        shape: The weight's shape; `inputs * outputs` elements in that order.
+    """
+
+    def __init__(
+        self,
+        left: tf.Tensor,
+        right: tf.Tensor,
+        shape: Sequence[int],
+    ):
+        self.shape = tuple(shape)
+        self._left = tf.cast(left, tf.float32)
+        self._right = tf.cast(right, tf.float32)
+
+    @property
+    def factors(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._left, self._right
+
+    @property
+    def _sizes(self) -> tuple[int | None, int, int]:
+        return self._left.shape[1], self._left.shape[2], self._right.shape[2]
+
+    def _prefers_ghost(self) -> bool:
+        """Gram matrices cost T^2 (I + O), materialising costs T I O."""
+        positions, inputs, outputs = self._sizes
+        if positions is None:
+            return False
+        return positions * (inputs + outputs) < inputs * outputs
+
+    @functools.cached_property
+    def _materialized(self) -> tf.Tensor:
+        """`[rows, inputs, outputs]`."""
+        return tf.matmul(self._left, self._right, transpose_a=True)
+
+    def norm_squared(self, scale=None):
+        if self._sizes[0] == 1:
+            return self._norm_squared_of_single(scale)
+        if scale is not None:
+            scale = tf.reshape(scale, self._sizes[1:])
+            return tf.reduce_sum(tf.square(self._materialized / scale), axis=[1, 2])
+        if self._prefers_ghost():
+            return self._ghost_norm_squared()
+        return tf.reduce_sum(tf.square(self._materialized), axis=[1, 2])
+
+    def _norm_squared_of_single(self, scale):
+        left = tf.square(self._left[:, 0])
+        right = tf.square(self._right[:, 0])
+        if scale is None:
+            return tf.reduce_sum(left, axis=1) * tf.reduce_sum(right, axis=1)
+        inverse = tf.math.reciprocal(tf.square(tf.reshape(scale, self._sizes[1:])))
+        return tf.reduce_sum(tf.matmul(left, inverse) * right, axis=1)
+
+    def _ghost_norm_squared(self):
+        """`|sum_t a_t (x) d_t|^2 = sum_ts (a_t . a_s) (d_t . d_s)`.
+
+        Terms can cancel; what rounding may have taken away is added, so that the
+        result is never too small and clipping never too weak.
+        """
+        left = tf.matmul(self._left, self._left, transpose_b=True)
+        right = tf.matmul(self._right, self._right, transpose_b=True)
+        absolute = tf.reduce_sum(
+            tf.sqrt(tf.linalg.diag_part(left) * tf.linalg.diag_part(right)), axis=1
+        )
+        exact = tf.reduce_sum(left * right, axis=[1, 2])
+        return tf.maximum(exact, 0.0) + _ROUNDING * tf.square(absolute)
+
+    def weighted_sum(self, coefficients):
+        if self.is_materialized:
+            total = tf.tensordot(coefficients, self._materialized, axes=[[0], [0]])
+        else:
+            inputs, outputs = self._sizes[1:]
+            total = tf.matmul(
+                tf.reshape(self._left, [-1, inputs]),
+                tf.reshape(scale_rows(coefficients, self._right), [-1, outputs]),
+                transpose_a=True,
+            )
+        return tf.reshape(total, self.shape)
+
+    def rows(self):
+        return tf.reshape(self._materialized, [-1, *self.shape])
+
+    def map_factors(self, change):
+        return OuterProducts(change(self._left), change(self._right), self.shape)
+
+    @property
+    def is_materialized(self) -> bool:
+        return "_materialized" in self.__dict__
+
+    def sanitized(self, finite):
+        if self.is_materialized:
+            return Rows(self.rows(), self.shape).sanitized(finite)
+        return super().sanitized(finite)
+
+
+class Lookups(Contribution):
+    """Gradients of a table of which each row of data reads a few entries.
+
+    Never builds `[rows, vocabulary, width]`, except in `rows`.
+
+    Args:
+        indices: `[rows, positions]` integers.
+        gradients: `[rows, positions, width]`.
+        shape: `(vocabulary, width)`.
+    """
+
+    def __init__(self, indices, gradients, shape: Sequence[int]):
+        self.shape = tuple(shape)
+        self._indices = indices
+        self._gradients = tf.cast(gradients, tf.float32)
+
+    def norm_squared(self, scale=None):
+        gradients = self._gradients
+        if scale is not None:
+            gradients = gradients / tf.gather(scale, self._indices)
+        same = tf.equal(self._indices[:, :, None], self._indices[:, None, :])
+        inner = tf.matmul(gradients, gradients, transpose_b=True)
+        absolute = tf.reduce_sum(tf.sqrt(tf.linalg.diag_part(inner)), axis=1)
+        exact = tf.reduce_sum(tf.where(same, inner, 0.0), axis=[1, 2])
+        return tf.maximum(exact, 0.0) + _ROUNDING * tf.square(absolute)
+
+    def weighted_sum(self, coefficients):
+        return tf.math.unsorted_segment_sum(
+            tf.reshape(scale_rows(coefficients, self._gradients), [-1, self.shape[1]]),
+            tf.reshape(self._indices, [-1]),
+            self.shape[0],
+        )
+
+    def rows(self):
+        rows = tf.shape(self._indices)[0]
+        offsets = tf.cast(tf.range(rows), self._indices.dtype) * self.shape[0]
+        flat = tf.math.unsorted_segment_sum(
+            tf.reshape(self._gradients, [-1, self.shape[1]]),
+            tf.reshape(self._indices + offsets[:, None], [-1]),
+            (self._indices.shape[0] or rows) * self.shape[0],
+        )
+        return tf.reshape(flat, [-1, *self.shape])
+
+    def map_factors(self, change):
+        return Lookups(change(self._indices), change(self._gradients), self.shape)
+
+
+class Mapped(Contribution):
+    """A linear map, the same for every row, applied to another contribution.
+
+    Args:
+        inner: Gradients with respect to what the map's adjoint starts from.
+        shape: Shape of the result for one row.
+        rows_map: `[n, *inner.shape] -> [n, *shape]`.
+        sum_map: The same for a single sum; `inner.shape -> shape`.
+        scale_map: From a scale of the result to one of `inner`, if the map is a
+            rearrangement (then norms are those of `inner`); otherwise `None`.
+    """
+
+    def __init__(
+        self,
+        inner: Contribution,
+        shape: Sequence[int],
+        rows_map: Callable[[tf.Tensor], tf.Tensor],
+        sum_map: Callable[[tf.Tensor], tf.Tensor],
+        scale_map: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    ):
+        self.shape = tuple(shape)
+        self._inner = inner
+        self._rows_map = rows_map
+        self._sum_map = sum_map
+        self._scale_map = scale_map
+
+    def norm_squared(self, scale=None):
+        if self._scale_map is not None:
+            return self._inner.norm_squared(
+                None if scale is None else self._scale_map(scale)
+            )
+        return Rows(self.rows(), self.shape).norm_squared(scale)
+
+    def weighted_sum(self, coefficients):
+        return self._sum_map(self._inner.weighted_sum(coefficients))
+
+    def rows(self):
+        return self._rows_map(self._inner.rows())
+
+    def map_factors(self, change):
+        return Mapped(
+            self._inner.map_factors(change),
+            self.shape,
+            self._rows_map,
+            self._sum_map,
+            self._scale_map,
+        )
+
+
+class Total(Contribution):
+    """The sum of several contributions to one variable (shared weights)."""
+
+    def __init__(self, parts: Sequence[Contribution]):
+        self.shape = parts[0].shape
+        self._parts = list(parts)
+
+    def norm_squared(self, scale=None):
+        return Rows(self.rows(), self.shape).norm_squared(scale)
+
+    def weighted_sum(self, coefficients):
+        return tf.add_n([part.weighted_sum(coefficients) for part in self._parts])
+
+    def rows(self):
+        return tf.add_n([part.rows() for part in self._parts])
+
+    def map_factors(self, change):
+        return Total([part.map_factors(change) for part in self._parts])
+
+
+def total(parts: Sequence[Contribution]) -> Contribution:
+    """One contribution for all uses of a weight, merged where forms allow it.
+
+    Outer products of the same shape join as further positions of one sum, and
+    look-ups as further entries, so that shared weights stay factored.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if all(type(part) is OuterProducts for part in parts):
+        factors = [part.factors for part in parts]
+        if len({left.shape[2] for left, _ in factors}) == 1:
+            return OuterProducts(
+                tf.concat([left for left, _ in factors], axis=1),
+                tf.concat([right for _, right in factors], axis=1),
+                parts[0].shape,
+            )
+    return Total(parts)

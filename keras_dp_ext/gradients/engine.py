@@ -1,0 +1,251 @@
+"""The engine: per-example gradients read off the traced graph, in one pass."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients import contributions as forms
+from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
+from keras_dp_ext.gradients.base import PerExampleGradients, rows_per_chunk
+from keras_dp_ext.gradients.fallback import fallback_rows
+from keras_dp_ext.gradients.recurrent import unfold_loops
+from keras_dp_ext.gradients.registry import find_rule
+from keras_dp_ext.gradients.split import Split
+from keras_dp_ext.gradients.uses import Use, find_uses
+
+
+def per_example_gradients(
+    losses: tf.Tensor, variables: Sequence, group: int = 1
+) -> LazyGradients:
+    """Gradients of every microbatch's mean loss, without computing them yet.
+
+    One backward pass gives the gradient of the sum of the losses with respect to
+    the output of every op that uses a weight. Together with the op's other input
+    this determines the gradient of each example (see `gradients/rules`).
+
+    Args:
+        losses: `[batch]` symbolic tensor, in a graph that is being traced.
+        variables: Trainable Keras or TensorFlow variables.
+        group: Examples per microbatch; consecutive examples form one.
+    """
+    losses = unfold_loops(losses, variables)
+    split = Split(losses, group)
+    uses = find_uses(losses, variables)
+    outputs = {id(use.op): use.op.outputs[0] for use in uses}
+    gradients = tf.gradients(tf.reduce_sum(losses) / group, list(outputs.values()))
+    gradient_of = dict(zip(outputs, gradients, strict=True))
+
+    parts: dict[int, list[forms.Contribution]] = defaultdict(list)
+    without_rule: dict[int, Use] = {}
+    for use in uses:
+        d = gradient_of[id(use.op)]
+        if d is None:
+            continue
+        rule = find_rule(use.op.type)
+        contribution = (
+            None if rule is None else rule(use, tf.convert_to_tensor(d), split)
+        )
+        for number in use.variables:
+            if contribution is None:
+                without_rule.setdefault(number, use)
+            else:
+                parts[number].append(
+                    _with_respect_to(variables[number], contribution, use)
+                )
+    if without_rule:
+        numbers = sorted(without_rule)
+        rows = fallback_rows(
+            losses,
+            [variables[number] for number in numbers],
+            group,
+            [without_rule[number] for number in numbers],
+        )
+        for number, value in zip(numbers, rows, strict=True):
+            parts[number] = [forms.Rows(value, variables[number].shape)]
+    return LazyGradients(
+        [
+            forms.total(parts[number]) if parts[number] else None
+            for number in range(len(variables))
+        ],
+        [tf.TensorShape(variable.shape) for variable in variables],
+        split.rows,
+    )
+
+
+def _with_respect_to(variable, contribution, use: Use) -> forms.Contribution:
+    """From the gradient of a weight to that of the variable behind it."""
+    if use.view is not None:
+        view = use.view
+        if not view.steps:
+            return contribution
+        return forms.Mapped(
+            contribution,
+            view.shape,
+            rows_map=functools.partial(view.from_view, rows=True),
+            sum_map=view.from_view,
+            scale_map=view.to_view,
+        )
+    weight = use.weight
+    handle = graph_lib.handle_in_graph(variable, weight.graph)
+
+    def adjoint(value):
+        gradient = tf.gradients(weight, handle, grad_ys=tf.cast(value, weight.dtype))[0]
+        return tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+
+    return forms.Mapped(
+        contribution,
+        variable.shape,
+        rows_map=lambda rows: tf.vectorized_map(adjoint, rows),
+        sum_map=adjoint,
+    )
+
+
+class LazyGradients(PerExampleGradients):
+    """Per-example gradients in the factored forms that the rules found."""
+
+    def __init__(
+        self,
+        contributions: Sequence[forms.Contribution | None],
+        shapes: Sequence[tf.TensorShape],
+        rows: int | tf.Tensor,
+    ):
+        self._contributions = list(contributions)
+        self.shapes = list(shapes)
+        self._rows = rows
+
+    def copy(self) -> LazyGradients:
+        """The same gradients, with none of the results computed so far."""
+        fresh = [
+            contribution and contribution.map_factors(lambda factor: factor)
+            for contribution in self._contributions
+        ]
+        return LazyGradients(fresh, self.shapes, self._rows)
+
+    @property
+    def num_rows(self):
+        return tf.convert_to_tensor(self._rows, tf.int32)
+
+    @functools.cached_property
+    def _finite(self) -> tf.Tensor:
+        """`[rows]` bool: whether every coordinate of a row's gradient is finite.
+
+        A norm that overflows float32 counts as not finite, too.
+        """
+        return tf.math.is_finite(self._raw_norm_squared())
+
+    def _raw_norm_squared(self, scales=None) -> tf.Tensor:
+        scales = scales or [None] * len(self._contributions)
+        parts = [
+            contribution.norm_squared(scale)
+            for contribution, scale in zip(self._contributions, scales, strict=True)
+            if contribution is not None
+        ]
+        return tf.add_n(parts) if parts else tf.zeros([self._rows])
+
+    def norm_squared(self, scales=None):
+        norms = self._raw_norm_squared(scales)
+        if scales is None:
+            self.__dict__["_finite"] = tf.math.is_finite(norms)
+        return tf.where(self._finite & tf.math.is_finite(norms), norms, 0.0)
+
+    def weighted_sum(self, coefficients):
+        finite = self._finite
+        coefficients = tf.where(finite, coefficients, 0.0)
+        return [
+            tf.zeros(shape)
+            if contribution is None
+            else contribution.sanitized(finite).weighted_sum(coefficients)
+            for contribution, shape in zip(
+                self._contributions, self.shapes, strict=True
+            )
+        ]
+
+    def sum_of(self, row_map, bytes_limit=None):
+        chunk = rows_per_chunk(self.shapes, bytes_limit)
+        if isinstance(self._rows, int):
+            chunk = min(chunk, max(1, self._rows))
+            if self._rows <= chunk:
+                return self._sum_of_chunk(row_map, self._contributions, None)
+        return self._sum_of_chunks(row_map, chunk)
+
+    def _sum_of_chunks(self, row_map, chunk: int) -> list[tf.Tensor]:
+        """Loops over chunks of a fixed size; the last one starts early enough
+        to end with the batch, and skips the rows that were done before."""
+        rows = self.num_rows
+        padded = self._contributions
+        if not isinstance(self._rows, int):
+            # The batch may be smaller than one chunk.
+            missing = tf.maximum(0, chunk - rows)
+            padded = [
+                contribution
+                and contribution.map_factors(lambda f: _pad_rows(f, missing))
+                for contribution in padded
+            ]
+            rows = rows + missing
+
+        def body(done, sums):
+            start = tf.minimum(done, rows - chunk)
+            fresh = tf.range(chunk) >= done - start
+            part = self._sum_of_chunk(
+                row_map,
+                [c and c.sliced(start, chunk) for c in padded],
+                fresh,
+                chunk,
+            )
+            return done + chunk, [a + b for a, b in zip(sums, part, strict=True)]
+
+        shapes = _result_shapes(row_map, self.shapes)
+        _, sums = tf.while_loop(
+            lambda done, sums: done < rows,
+            body,
+            (tf.constant(0), [tf.zeros(shape) for shape in shapes]),
+            parallel_iterations=1,
+        )
+        return list(sums)
+
+    def _sum_of_chunk(self, row_map, contributions, fresh, chunk=None):
+        count = self._rows if chunk is None else chunk
+        rows = [
+            tf.zeros([count, *shape])
+            if contribution is None
+            else _float_rows(contribution.rows(), count, shape)
+            for contribution, shape in zip(contributions, self.shapes, strict=True)
+        ]
+        # 0 * x is 0 for finite x and NaN otherwise: one pass, one reduction.
+        keep = tf.add_n(
+            [
+                tf.reduce_sum(0.0 * row, axis=list(range(1, row.shape.rank)))
+                for row in rows
+            ]
+        )
+        keep = tf.equal(keep, 0.0)
+        if fresh is not None:
+            keep &= fresh
+        rows = [
+            tf.where(tf.reshape(keep, [-1] + [1] * (row.shape.rank - 1)), row, 0.0)
+            for row in rows
+        ]
+        return [tf.reduce_sum(result, axis=0) for result in row_map(rows)]
+
+
+def _result_shapes(row_map, shapes) -> list[tf.TensorShape]:
+    """What a row map makes of one row."""
+    with tf.__internal__.FuncGraph("row_map_shapes").as_default():
+        rows = row_map([tf.zeros([1, *shape]) for shape in shapes])
+    return [row.shape[1:] for row in rows]
+
+
+def _float_rows(rows, count, shape):
+    rows = tf.cast(rows, tf.float32)
+    if isinstance(count, int):
+        rows = tf.ensure_shape(rows, [count, *shape])
+    return rows
+
+
+def _pad_rows(factor: tf.Tensor, missing: tf.Tensor) -> tf.Tensor:
+    return tf.pad(factor, [[0, missing]] + [[0, 0]] * (factor.shape.rank - 1))

@@ -1,0 +1,70 @@
+"""Biases, scales of normalisation layers, and other broadcast weights."""
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.contributions import Rows
+from keras_dp_ext.gradients.registry import register_rule
+
+
+@register_rule("BiasAdd")
+def bias_add(use, d, split):
+    """Adds a vector to the channels."""
+    if use.index != 1:
+        return None
+    rows = split(d, like=use.op.outputs[0])
+    if use.op.get_attr("data_format") == b"NCHW":
+        axes = [1, *range(3, rows.shape.rank)]
+    else:
+        axes = list(range(1, rows.shape.rank - 1))
+    return Rows(tf.reduce_sum(rows, axis=axes), use.weight.shape)
+
+
+@register_rule("Add", "AddV2")
+def add(use, d, split):
+    return _reduced(use, d, split)
+
+
+@register_rule("Sub")
+def subtract(use, d, split):
+    return _reduced(use, d if use.index == 0 else -d, split)
+
+
+@register_rule("Mul")
+def multiply(use, d, split):
+    return _reduced(use, d * use.op.inputs[1 - use.index], split)
+
+
+@register_rule("BroadcastTo", "Tile")
+def broadcast(use, d, split):
+    """Repeats a weight for each example (a class token, a start state)."""
+    if use.index != 0:
+        return None
+    shape, result = use.weight.shape, use.op.outputs[0].shape
+    aligned = [1] * (result.rank - shape.rank) + shape.as_list()
+    if any(size not in (1, wide) for size, wide in zip(aligned, result, strict=True)):
+        return None  # A Tile that repeats more than single entries.
+    return _reduced(use, d, split)
+
+
+def _reduced(use, d, split):
+    """Sums `d` over the axes along which the weight was broadcast.
+
+    Axis 0 of `d` counts examples. A weight that is as long as that axis would be
+    a weight for each position in the batch: no example owns it.
+    """
+    shape = use.weight.shape
+    result = use.op.outputs[0].shape
+    if not shape.is_fully_defined() or result.rank is None or shape.rank > result.rank:
+        return None
+    aligned = [1] * (result.rank - shape.rank) + shape.as_list()
+    if result.rank == 0 or aligned[0] != 1:
+        return None
+    rows = split(d, like=use.op.outputs[0])
+    axes = [1] + [
+        axis + 1
+        for axis in range(1, result.rank)
+        if aligned[axis] == 1 and result[axis] != 1
+    ]
+    return Rows(
+        tf.reshape(tf.reduce_sum(rows, axis=axes), [-1, *shape.as_list()]), shape
+    )

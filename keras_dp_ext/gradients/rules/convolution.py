@@ -1,0 +1,245 @@
+"""Convolutions of one to three dimensions, depthwise and transposed ones."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.contributions import (
+    Contribution,
+    OuterProducts,
+    Rows,
+    scale_rows,
+)
+from keras_dp_ext.gradients.registry import register_rule
+
+
+@register_rule("Conv2D", "Conv3D")
+def convolution(use, d, split):
+    """`g_b = patches(x_b)^T d_b`, with `[*kernel, inputs, outputs]` weights."""
+    if use.index != 1:
+        return None
+    geometry = _Geometry(use.op, use.weight.shape)
+    data = use.op.inputs[0]
+    if not geometry.is_supported(data, d):
+        return None
+    if geometry.channels(data) != use.weight.shape[-2]:
+        return _grouped(geometry, use, data, d, split)
+    return _products(data, d, geometry, split, like=data)
+
+
+def _grouped(geometry, use, data, d, split):
+    """Every group of output channels sees its own group of input channels."""
+    *kernel, inputs, outputs = use.weight.shape
+    groups = geometry.channels(data) // inputs
+    patches = geometry.patches(data)
+    positions, taps = patches.shape[1], patches.shape[2]
+    left = tf.reshape(patches, [-1, positions, taps, groups, inputs])
+    right = tf.reshape(geometry.flat(d), [-1, positions, groups, outputs // groups])
+    product = tf.einsum("btkgi,btgo->bkigo", left, right)
+    product = tf.reshape(product, [-1, *kernel, inputs, outputs])
+    return Rows(tf.reduce_sum(split(product, like=data), axis=1), use.weight.shape)
+
+
+@register_rule("DepthwiseConv2dNative")
+def depthwise(use, d, split):
+    """Each input channel has `multiplier` filters of its own."""
+    if use.index != 1:
+        return None
+    geometry = _Geometry(use.op, use.weight.shape)
+    data = use.op.inputs[0]
+    if not geometry.is_supported(data, d):
+        return None
+    *kernel, inputs, multiplier = use.weight.shape
+    patches = geometry.patches(data)
+    right = tf.reshape(geometry.flat(d), [-1, patches.shape[1], inputs, multiplier])
+    product = tf.einsum("btkc,btcm->bkcm", patches, right)
+    product = tf.reshape(product, [-1, *kernel, inputs, multiplier])
+    return Rows(tf.reduce_sum(split(product, like=data), axis=1), use.weight.shape)
+
+
+@register_rule("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+def transposed_convolution(use, d, split):
+    """The gradient of a convolution's gradient: data and output swap places."""
+    if use.index != 1:
+        return None
+    geometry = _Geometry(use.op, use.weight.shape)
+    data = use.op.inputs[2]
+    if not geometry.is_supported(d, data):
+        return None
+    return _products(d, data, geometry, split, like=data)
+
+
+def _products(image, gradient, geometry, split, like):
+    image, gradient = split(image, like=like), split(gradient, like=like)
+    if image.shape[1] is None:
+        return None
+    return ConvolutionProducts(image, gradient, geometry)
+
+
+class ConvolutionProducts(Contribution):
+    """Outer products of image patches and output gradients.
+
+    Patches are cut out only where the norm needs them; the weighted sum is
+    TensorFlow's own kernel for the gradient of a filter.
+
+    Args:
+        image: `[rows, examples, *spatial, inputs]`.
+        gradient: `[rows, examples, *spatial, outputs]`.
+        geometry: Of the convolution that maps one to the other.
+    """
+
+    def __init__(self, image: tf.Tensor, gradient: tf.Tensor, geometry: _Geometry):
+        self.shape = tuple(geometry.filter_shape)
+        self._image = tf.cast(image, tf.float32)
+        self._gradient = tf.cast(gradient, tf.float32)
+        self._geometry = geometry
+
+    @functools.cached_property
+    def _products(self) -> OuterProducts:
+        patches = self._geometry.patches(_unsplit(self._image))
+        examples = self._image.shape[1]
+        positions, taps, channels = patches.shape[1:]
+        gradient = self._geometry.flat(_unsplit(self._gradient))
+        return OuterProducts(
+            tf.reshape(patches, [-1, examples * positions, taps * channels]),
+            tf.reshape(gradient, [-1, examples * positions, gradient.shape[-1]]),
+            self.shape,
+        )
+
+    def norm_squared(self, scale=None):
+        return self._products.norm_squared(scale)
+
+    def weighted_sum(self, coefficients):
+        if "_products" in self.__dict__ and self._products.is_materialized:
+            return self._products.weighted_sum(coefficients)
+        return self._geometry.filter_gradient(
+            _unsplit(self._image), _unsplit(scale_rows(coefficients, self._gradient))
+        )
+
+    def rows(self):
+        return self._products.rows()
+
+    def map_factors(self, change):
+        return ConvolutionProducts(
+            change(self._image), change(self._gradient), self._geometry
+        )
+
+    def sanitized(self, finite):
+        if "_products" in self.__dict__ and self._products.is_materialized:
+            return self._products.sanitized(finite)
+        return super().sanitized(finite)
+
+
+def _unsplit(value: tf.Tensor) -> tf.Tensor:
+    """`[rows, examples, ...] -> [rows * examples, ...]`."""
+    return tf.reshape(value, [-1, *value.shape[2:]])
+
+
+class _Geometry:
+    """Kernel, strides, dilations and padding of a convolution op."""
+
+    def __init__(self, op: tf.Operation, filter_shape: tf.TensorShape):
+        self._op = op
+        self.filter_shape = filter_shape.as_list()
+        self.kernel = self.filter_shape[:-2]
+        self._channels_first = op.get_attr("data_format").startswith(b"NC")
+        self.strides = self._spatial(op.get_attr("strides"))
+        self.dilations = self._spatial(op.get_attr("dilations"))
+        self._padding = op.get_attr("padding").decode()
+        explicit = (
+            list(op.get_attr("explicit_paddings"))
+            if self._padding == "EXPLICIT"
+            else []
+        )
+        pairs = list(zip(explicit[::2], explicit[1::2], strict=True))
+        self._explicit = self._spatial(pairs) if pairs else None
+
+    def _spatial(self, values) -> list:
+        values = list(values)
+        return values[2:] if self._channels_first else values[1:-1]
+
+    def is_supported(self, image: tf.Tensor, result: tf.Tensor) -> bool:
+        """Patches need the sizes of the image to be known."""
+        return (
+            image.shape[1:].is_fully_defined() and result.shape[1:].is_fully_defined()
+        )
+
+    def channels(self, image: tf.Tensor) -> int:
+        return image.shape[1] if self._channels_first else image.shape[-1]
+
+    def _channels_last(self, value: tf.Tensor) -> tf.Tensor:
+        if not self._channels_first:
+            return value
+        return tf.transpose(value, [0, *range(2, value.shape.rank), 1])
+
+    def flat(self, value: tf.Tensor) -> tf.Tensor:
+        """`[batch, positions, channels]`."""
+        value = self._channels_last(value)
+        positions = value.shape[1:-1].num_elements()
+        return tf.reshape(value, [-1, positions, value.shape[-1]])
+
+    def _pads(self, sizes: list[int]) -> list[tuple[int, int]]:
+        if self._padding == "EXPLICIT":
+            return self._explicit
+        if self._padding == "VALID":
+            return [(0, 0)] * len(sizes)
+        pads = []
+        for size, kernel, stride, dilation in zip(
+            sizes, self.kernel, self.strides, self.dilations, strict=True
+        ):
+            reach = (kernel - 1) * dilation + 1
+            total = max(0, (-(-size // stride) - 1) * stride + reach - size)
+            pads.append((total // 2, total - total // 2))
+        return pads
+
+    def filter_gradient(self, image: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        """Gradient of the filter, summed over the batch."""
+        attributes = {
+            name: self._op.get_attr(name)
+            for name in ("strides", "padding", "data_format", "dilations")
+        }
+        if len(self.kernel) == 3:
+            return tf.raw_ops.Conv3DBackpropFilterV2(
+                input=image,
+                filter_sizes=self.filter_shape,
+                out_backprop=gradient,
+                **attributes,
+            )
+        if self._explicit:
+            attributes["explicit_paddings"] = self._op.get_attr("explicit_paddings")
+        return tf.raw_ops.Conv2DBackpropFilter(
+            input=image,
+            filter_sizes=self.filter_shape,
+            out_backprop=gradient,
+            **attributes,
+        )
+
+    def patches(self, image: tf.Tensor) -> tf.Tensor:
+        """`[batch, positions, taps, channels]`, by slices: cheap with XLA too."""
+        image = self._channels_last(image)
+        sizes = image.shape[1:-1].as_list()
+        pads = self._pads(sizes)
+        image = tf.pad(image, [(0, 0), *pads, (0, 0)])
+        counts = [
+            (size + sum(pad) - (kernel - 1) * dilation - 1) // stride + 1
+            for size, pad, kernel, dilation, stride in zip(
+                sizes, pads, self.kernel, self.dilations, self.strides, strict=True
+            )
+        ]
+        slices = []
+        for offsets in itertools.product(*map(range, self.kernel)):
+            window = [slice(None)]
+            for offset, dilation, stride, count in zip(
+                offsets, self.dilations, self.strides, counts, strict=True
+            ):
+                start = offset * dilation
+                window.append(slice(start, start + (count - 1) * stride + 1, stride))
+            slices.append(image[tuple(window)])
+        stacked = tf.stack(slices, axis=-2)
+        positions = 1
+        for count in counts:
+            positions *= count
+        return tf.reshape(stacked, [-1, positions, len(slices), image.shape[-1]])

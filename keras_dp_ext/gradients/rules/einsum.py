@@ -1,0 +1,82 @@
+"""Einsum layers: EinsumDense and the projections of attention."""
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.contributions import Mapped, OuterProducts, Rows
+from keras_dp_ext.gradients.registry import register_rule
+
+
+@register_rule("Einsum")
+def einsum(use, d, split):
+    """`x, w -> y` with the batch as first axis of `x` and `y`.
+
+    Axes of `w` that `x` has and `y` has not are inputs, those that `y` has and
+    `x` has not are outputs; everything else in `x` is a position.
+    """
+    equation = use.op.get_attr("equation").decode()
+    terms, result = equation.split("->")
+    terms = terms.split(",")
+    if len(terms) != 2 or "." in equation:
+        return None
+    weight = terms[use.index]
+    data_tensor, data = use.op.inputs[1 - use.index], terms[1 - use.index]
+    if not data or not result or data[0] != result[0] or data[0] in weight:
+        return None
+    rows = data[0]
+    inputs = [axis for axis in weight if axis in data and axis not in result]
+    outputs = [axis for axis in weight if axis in result and axis not in data]
+    shared = [axis for axis in weight if axis in data and axis in result]
+    if len(inputs) + len(outputs) + len(shared) != len(weight):
+        return None
+    if set(data) - set(weight) - set(result) or len(set(data)) != len(data):
+        return None
+    left, right = split(data_tensor), split(d, like=data_tensor)
+    if left.shape[1] is None:
+        return None
+    # Axis 1 of the split tensors: the examples of one microbatch.
+    group = next(
+        letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in equation
+    )
+    data_axes = rows + group + data[1:]
+    result_axes = rows + group + result[1:]
+    if shared:
+        product = tf.einsum(f"{data_axes},{result_axes}->{rows}{weight}", left, right)
+        return Rows(product, use.weight.shape)
+    positions = group + "".join(axis for axis in data[1:] if axis not in weight)
+    order = "".join(inputs + outputs)
+    left = _arranged(left, data_axes, rows, positions, inputs)
+    right = _arranged(right, result_axes, rows, positions, outputs)
+    sizes = dict(zip(weight, use.weight.shape, strict=True))
+    products = OuterProducts(left, right, [sizes[axis] for axis in order])
+    if order == weight:
+        return products
+    back = [order.index(axis) for axis in weight]
+    forth = [weight.index(axis) for axis in order]
+    return Mapped(
+        products,
+        use.weight.shape,
+        rows_map=lambda value: tf.transpose(value, [0, *(a + 1 for a in back)]),
+        sum_map=lambda value: tf.transpose(value, back),
+        scale_map=lambda scale: tf.transpose(scale, forth),
+    )
+
+
+def _arranged(value, axes, rows, positions, features):
+    """Transposes and flattens to `[rows, positions, features]`."""
+    wanted = rows + positions + "".join(features)
+    sizes = dict(zip(axes, value.shape, strict=True))
+    value = tf.transpose(value, [axes.index(axis) for axis in wanted])
+    width = _product(sizes[axis] for axis in features)
+    count = _product(sizes[axis] for axis in positions)
+    if count is None:
+        return tf.reshape(value, [tf.shape(value)[0], -1, width])
+    return tf.reshape(value, [-1, count, width])
+
+
+def _product(sizes):
+    result = 1
+    for size in sizes:
+        if size is None:
+            return None
+        result *= size
+    return result

@@ -1,0 +1,39 @@
+"""Embeddings: each example reads a few rows of a table."""
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.contributions import Lookups, Mapped
+from keras_dp_ext.gradients.registry import register_rule
+
+
+@register_rule("GatherV2", "Gather", "ResourceGather")
+def gather(use, d, split):
+    """`table[indices]`, with the batch as first axis of `indices`."""
+    op = use.op
+    if use.index != 0 or op.get_attr("batch_dims"):
+        return None
+    if op.type == "GatherV2" and tf.get_static_value(op.inputs[2]) != 0:
+        return None
+    shape = op.outputs[0].shape[op.inputs[1].shape.rank :]
+    table = use.view.shape if op.type == "ResourceGather" else tuple(use.weight.shape)
+    if not shape.is_fully_defined():
+        return None
+    width = shape.num_elements()
+    indices = split(op.inputs[1])
+    inner = indices.shape[1:]
+    positions = inner.num_elements() if inner.is_fully_defined() else -1
+    rows = split.rows
+    lookups = Lookups(
+        tf.reshape(indices, [rows, positions]),
+        tf.reshape(d, [rows, positions, width]),
+        (table[0], width),
+    )
+    if len(table) == 2:
+        return lookups
+    return Mapped(
+        lookups,
+        table,
+        rows_map=lambda value: tf.reshape(value, [-1, *table]),
+        sum_map=lambda value: tf.reshape(value, table),
+        scale_map=lambda scale: tf.reshape(scale, [table[0], width]),
+    )

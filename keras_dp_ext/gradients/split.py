@@ -1,0 +1,98 @@
+"""Cutting the batch axis into microbatches, with static shapes where possible."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients import graph as graph_lib
+
+# Stands for the unknown batch size when shapes are inferred.
+ASSUMED_BATCH = 16
+
+
+class Split:
+    """Knows how many rows (microbatches) a tensor's first axis holds.
+
+    The first axis of an intermediate tensor is the batch, or the batch merged
+    with inner axes (`[batch * time, features]`). Both split into
+    `[rows, positions, ...]`; that the order is right is verified by the probe.
+
+    Args:
+        losses: `[batch]`.
+        group: Examples per microbatch.
+    """
+
+    def __init__(self, losses: tf.Tensor, group: int = 1):
+        self._losses = losses
+        self._batch = losses.shape[0]
+        self._group = group
+        self._inferred: dict[int, tf.TensorShape] | None = None
+        if self._batch is not None and self._batch % group:
+            raise ValueError(
+                "The number of examples in a batch must be a multiple of the "
+                f"examples per microbatch. Received: batch of {self._batch}, "
+                f"microbatches of {group} examples."
+            )
+
+    @property
+    def rows(self) -> int | tf.Tensor:
+        if self._batch is not None:
+            return self._batch // self._group
+        return tf.shape(self._losses)[0] // self._group
+
+    def __call__(self, value: tf.Tensor, like: tf.Tensor | None = None) -> tf.Tensor:
+        """`[rows, positions, *rest]` from `[rows * positions, *rest]`.
+
+        Args:
+            value: The tensor.
+            like: A tensor of the forward graph with the same first axis, if
+                `value` is not one itself.
+        """
+        positions = self._positions(value if like is None else like)
+        rows = self.rows if positions is None or self._batch is not None else -1
+        return tf.reshape(
+            value, [rows, -1 if positions is None else positions, *_rest(value)]
+        )
+
+    def _positions(self, tensor: tf.Tensor) -> int | None:
+        """Static number of entries of axis 0 in one microbatch."""
+        if self._batch is not None:
+            first, batch = tensor.shape[0], self._batch
+        else:
+            first, batch = self._inferred_shape(tensor)[0], ASSUMED_BATCH
+        if first is None or first % batch:
+            return None
+        return first // batch * self._group
+
+    def _inferred_shape(self, tensor: tf.Tensor) -> tf.TensorShape:
+        if self._inferred is None:
+            self._inferred = _infer_shapes(self._losses)
+        return self._inferred.get(id(tensor), tensor.shape)
+
+
+def _rest(value: tf.Tensor) -> list:
+    dynamic = tf.shape(value)
+    return [
+        dynamic[axis] if size is None else size
+        for axis, size in enumerate(value.shape)
+        if axis > 0
+    ]
+
+
+def _infer_shapes(losses: tf.Tensor) -> dict[int, tf.TensorShape]:
+    """Static shapes of the forward graph for a batch of `ASSUMED_BATCH`."""
+    ops = graph_lib.ancestors([losses])
+    scratch = tf.__internal__.FuncGraph("shapes")
+    with scratch.as_default():
+        replaced = {}
+        for source in graph_lib.data_sources(ops):
+            shape = source.shape
+            if shape.rank and shape[0] is None:
+                shape = tf.TensorShape([ASSUMED_BATCH, *shape[1:]])
+            replaced[id(source)] = tf.compat.v1.placeholder(source.dtype, shape)
+        for op in ops:
+            if op.type == "Placeholder" and id(op.outputs[0]) not in replaced:
+                captured = graph_lib.captured_source(op.outputs[0])
+                replaced[id(op.outputs[0])] = scratch.capture(captured)
+        copies = graph_lib.copy_ops(ops, replaced)
+    return {tensor: copy.shape for tensor, copy in copies.items()}

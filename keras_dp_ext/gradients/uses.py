@@ -1,0 +1,94 @@
+"""Where the trainable variables meet the data in a forward graph."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients import views
+
+# Ops that give a weight a batch axis without looking at any data.
+_BROADCASTS = frozenset({"BroadcastTo", "Tile"})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Use:
+    """One op that combines a weight with data.
+
+    Attributes:
+        op: The op.
+        index: Which of its inputs the weight is.
+        variables: Indices of the variables that the weight is made of.
+        view: How the weight is arranged, if it is a rearrangement of a single
+            variable; `None` if it is computed from variables (LoRA, weight
+            normalisation, a position table).
+    """
+
+    op: tf.Operation
+    index: int
+    variables: tuple[int, ...]
+    view: views.View | None
+
+    @property
+    def weight(self) -> tf.Tensor:
+        return self.op.inputs[self.index]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weight:
+    variables: frozenset[int]
+    view: views.View | None
+
+
+def find_uses(losses: tf.Tensor, variables) -> list[Use]:
+    """All ops on the way to `losses` at which a weight meets the data."""
+    ops = graph_lib.ancestors([losses])
+    dependent = graph_lib.data_dependent(ops)
+    batch = losses.shape[0]
+    weights: dict[int, _Weight] = {}
+    for number, variable in enumerate(variables):
+        handle = graph_lib.handle_in_graph(variable, losses.graph)
+        if handle is not None:
+            view = views.View(tuple(variable.shape))
+            weights[id(handle)] = _Weight(frozenset([number]), view)
+    uses = []
+    for op in ops:
+        if op.type in graph_lib.SHAPE_OPS:
+            continue
+        found = [
+            (index, weights[id(tensor)])
+            for index, tensor in enumerate(op.inputs)
+            if id(tensor) in weights
+        ]
+        if not found:
+            continue
+        meets_data = any(id(output) in dependent for output in op.outputs)
+        if meets_data or _adds_batch_axis(op, batch):
+            uses.extend(
+                Use(op, index, tuple(sorted(weight.variables)), weight.view)
+                for index, weight in found
+            )
+            continue
+        derived = _derived(op, found)
+        for output in op.outputs:
+            weights[id(output)] = derived
+    return uses
+
+
+def _derived(op: tf.Operation, found: list[tuple[int, _Weight]]) -> _Weight:
+    """What an op makes of weights alone."""
+    view = None
+    if len(found) == 1 and found[0][0] == 0 and found[0][1].view is not None:
+        view = views.extend(found[0][1].view, op)
+    return _Weight(frozenset().union(*(weight.variables for _, weight in found)), view)
+
+
+def _adds_batch_axis(op: tf.Operation, batch: int | None) -> bool:
+    if op.type not in _BROADCASTS:
+        return False
+    rows_in, rows_out = op.inputs[0].shape, op.outputs[0].shape
+    if rows_out.rank is None or rows_out.rank == 0 or rows_out[0] != batch:
+        return False
+    return rows_in.rank != rows_out.rank or rows_in[0] == 1

@@ -1,0 +1,49 @@
+"""DP-SGD: clip every row, add Gaussian noise to the sum."""
+
+from __future__ import annotations
+
+from keras_dp_ext.accounting import events
+from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.mechanisms.checks import check_noise_multiplier
+from keras_dp_ext.noise.base import check_positive
+
+
+class DPSGD(Mechanism):
+    """Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
+
+    name = "dpsgd"
+
+    def __init__(self, l2_norm_clip: float = 1.0, noise_multiplier: float = 1.1):
+        check_positive("l2_norm_clip", l2_norm_clip)
+        check_noise_multiplier(noise_multiplier)
+        self.l2_norm_clip = l2_norm_clip
+        self.noise_multiplier = noise_multiplier
+
+    def bound(self, gradients):
+        from keras_dp_ext.bounding.l2_clip import l2_clipped_sum
+
+        return l2_clipped_sum(gradients, self.l2_norm_clip)
+
+    def draw_noise(self, shapes, seed, step):
+        from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+
+        del step
+        deviation = self.noise_multiplier * self.l2_norm_clip
+        return [deviation * normal for normal in standard_normals(shapes, seed)]
+
+    def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
+        del num_parameters
+        # A microbatch of several examples is not added but changed: from one
+        # vector of norm C to another, so twice the sensitivity.
+        halved = 1.0 if examples_per_microbatch == 1 else 0.5
+        return Claim(events.GaussianRelease(halved * self.noise_multiplier))

@@ -1,0 +1,38 @@
+"""Keras optimizers that train privately; see `make_private` for any other base."""
+
+import keras as _keras
+
+from keras_dp_ext.mechanisms import DPSGD as _DPSGD
+from keras_dp_ext.mechanisms import Directional as _Directional
+from keras_dp_ext.mechanisms import Tanh as _Tanh
+from keras_dp_ext.optimizers.make_private import make_private
+from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
+
+DPSGD = make_private(_keras.optimizers.SGD, _DPSGD)
+DPAdam = make_private(_keras.optimizers.Adam, _DPSGD)
+DPAdamW = make_private(_keras.optimizers.AdamW, _DPSGD)
+DPAdagrad = make_private(_keras.optimizers.Adagrad, _DPSGD)
+DPRMSprop = make_private(_keras.optimizers.RMSprop, _DPSGD)
+TanhSGD = make_private(_keras.optimizers.SGD, _Tanh)
+TanhAdam = make_private(_keras.optimizers.Adam, _Tanh)
+DirectionalSGD = make_private(_keras.optimizers.SGD, _Directional)
+DirectionalAdam = make_private(_keras.optimizers.Adam, _Directional)
+
+# Known by name to `keras.saving`, so that saved models load without more ado.
+for _name in ("Adadelta", "Adafactor", "Adamax", "Ftrl", "Lamb", "Lion", "Nadam"):
+    if hasattr(_keras.optimizers, _name):
+        make_private(getattr(_keras.optimizers, _name), _DPSGD)
+
+__all__ = [
+    "DPSGD",
+    "DPAdagrad",
+    "DPAdam",
+    "DPAdamW",
+    "DPRMSprop",
+    "DirectionalAdam",
+    "DirectionalSGD",
+    "PrivateOptimizer",
+    "TanhAdam",
+    "TanhSGD",
+    "make_private",
+]

@@ -1,0 +1,155 @@
+"""From any Keras optimizer class and any mechanism to a private optimizer."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+
+from keras_dp_ext.mechanisms import DPSGD
+from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
+
+_PACKAGE = "keras_dp_ext"
+
+_ARGUMENTS = """
+    num_microbatches: Into how many microbatches a batch is cut; each is averaged
+        before it is bounded. `None`: one for each example. Microbatches of more
+        than one example double the sensitivity, and epsilon accounts for it.
+    gradient_accumulation_steps: Batches that make up one lot, with one draw of
+        noise and one update at its end.
+    expected_batch_size: The public number of examples in a lot, by which the sum
+        is divided. Found by itself in `model.fit`.
+    noise_seed: For tests only: reproducible noise protects nobody.
+    **kwargs: The arguments of `keras.optimizers.{base}`.
+"""
+
+
+def make_private(
+    optimizer_class: type[keras.optimizers.Optimizer],
+    mechanism: type[Mechanism] = DPSGD,
+    name: str | None = None,
+    **arguments: Any,
+):
+    """Makes a private version of a Keras optimizer class.
+
+    Args:
+        optimizer_class: Any subclass of `keras.optimizers.Optimizer`.
+        mechanism: What happens to the per-example gradients. The keywords of its
+            constructor become keywords of the optimizer.
+        name: Name of the class; by default made of both names, as in `DPLion`.
+        **arguments: If given, an optimizer is returned in place of the class.
+
+    Returns:
+        A class, or an instance if there are further `arguments`.
+
+    Example:
+
+    >>> import keras, keras_dp_ext as dp
+    >>> DPLion = dp.optimizers.make_private(keras.optimizers.Lion)
+    >>> optimizer = DPLion(learning_rate=1e-3, l2_norm_clip=1.0, noise_multiplier=1.1)
+    >>> optimizer.get_config()["noise_multiplier"]
+    1.1
+    """
+    if not (
+        inspect.isclass(optimizer_class)
+        and issubclass(optimizer_class, keras.optimizers.Optimizer)
+    ):
+        raise ValueError(
+            "Argument `optimizer_class` must be a subclass of "
+            f"`keras.optimizers.Optimizer`. Received: {optimizer_class!r}"
+        )
+    if issubclass(
+        optimizer_class, (PrivateOptimizer, keras.optimizers.LossScaleOptimizer)
+    ):
+        raise ValueError(
+            "Argument `optimizer_class` must be a plain optimizer. "
+            f"Received: {optimizer_class.__name__}"
+        )
+    if not (inspect.isclass(mechanism) and issubclass(mechanism, Mechanism)):
+        raise ValueError(
+            "Argument `mechanism` must be a subclass of "
+            f"`keras_dp_ext.mechanisms.Mechanism`. Received: {mechanism!r}"
+        )
+    name = (
+        name or _PREFIXES.get(mechanism, mechanism.__name__) + optimizer_class.__name__
+    )
+    created = keras.saving.get_registered_object(f"{_PACKAGE}>{name}")
+    if created is None or (created.base_class, created.mechanism_class) != (
+        optimizer_class,
+        mechanism,
+    ):
+        created = _create(optimizer_class, mechanism, name)
+    return created(**arguments) if arguments else created
+
+
+_PREFIXES = {DPSGD: "DP"}
+
+
+def _create(base, mechanism_class, name):
+    mechanism_parameters = _keywords(mechanism_class)
+
+    class Private(PrivateOptimizer, base):
+        def __init__(
+            self,
+            *,
+            num_microbatches=None,
+            gradient_accumulation_steps=None,
+            expected_batch_size=None,
+            noise_seed=None,
+            **kwargs,
+        ):
+            own = {
+                key: kwargs.pop(key) for key in mechanism_parameters if key in kwargs
+            }
+            super().__init__(
+                mechanism=mechanism_class(**own),
+                num_microbatches=num_microbatches,
+                gradient_accumulation_steps=gradient_accumulation_steps,
+                expected_batch_size=expected_batch_size,
+                noise_seed=noise_seed,
+                **kwargs,
+            )
+
+    Private.__name__ = Private.__qualname__ = name
+    Private.__module__ = "keras_dp_ext.optimizers"
+    Private.__doc__ = _docstring(base, mechanism_class)
+    Private.base_class = base
+    Private.mechanism_class = mechanism_class
+    Private.__signature__ = _signature(Private, base, mechanism_class)
+    return keras.saving.register_keras_serializable(_PACKAGE, name)(Private)
+
+
+def _keywords(mechanism_class) -> list[str]:
+    return [
+        parameter
+        for parameter in inspect.signature(mechanism_class.__init__).parameters
+        if parameter != "self"
+    ]
+
+
+def _signature(private, base, mechanism_class) -> inspect.Signature:
+    """What `help` and editors show: mechanism, privacy, then the base's own."""
+    parameters: dict[str, inspect.Parameter] = {}
+    for function in (mechanism_class.__init__, private.__init__, base.__init__):
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+                parameters.setdefault(
+                    name, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+                )
+    return inspect.Signature(list(parameters.values()))
+
+
+def _docstring(base, mechanism_class) -> str:
+    summary, _, rest = inspect.getdoc(mechanism_class).partition("\n")
+    head, found, arguments = rest.partition("Args:\n")
+    references = ""
+    if found:
+        arguments, mark, tail = arguments.partition("\nReferences:")
+        references = mark + tail
+    return (
+        f"`keras.optimizers.{base.__name__}` made private. {summary}\n{head}"
+        f"Args:\n{arguments.rstrip()}{_ARGUMENTS.format(base=base.__name__).rstrip()}"
+        f"\n{references}"
+    )

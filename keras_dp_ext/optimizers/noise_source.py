@@ -1,0 +1,72 @@
+"""Seeds for the noise: from the operating system, never from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+import numpy as np
+import tensorflow as tf
+
+_SOURCES: weakref.WeakSet[NoiseSource] = weakref.WeakSet()
+
+
+class NoiseSource:
+    """Hands out a fresh `int32[2]` seed for every release.
+
+    The seed is a hash of a key and a counter. The key comes from the operating
+    system's entropy: it does not depend on `tf.random.set_seed` or
+    `keras.utils.set_random_seed`. Neither key nor counter is tracked by Keras or
+    TensorFlow, so that no checkpoint brings an old stream of noise back: the same
+    noise on other data would cancel out and reveal them.
+
+    Args:
+        seed: For tests only. Makes the stream reproducible, and so worthless.
+    """
+
+    def __init__(self, seed: int | None = None):
+        self._seed = seed
+        key = self._new_key()
+        with tf.init_scope():
+            self._key = tf.Variable(
+                key,
+                trainable=False,
+                name="noise_key",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            self._counter = tf.Variable(
+                0,
+                dtype=tf.int32,
+                trainable=False,
+                name="noise_counter",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+        _SOURCES.add(self)
+
+    def _new_key(self) -> np.ndarray:
+        if self._seed is None:
+            return np.frombuffer(os.urandom(8), np.int32).copy()
+        return np.random.SeedSequence(self._seed).generate_state(2).view(np.int32)
+
+    def seed(self) -> tf.Tensor:
+        """The seed of the release under way."""
+        return tf.random.experimental.stateless_fold_in(self._key, self._counter)
+
+    def advance(self) -> None:
+        """Must be called once for every release, in the same graph."""
+        self._counter.assign_add(1)
+
+    def renew(self) -> None:
+        """Starts a new stream, e.g. after a checkpoint was restored."""
+        self._key.assign(self._new_key())
+        if self._seed is None:
+            self._counter.assign(0)
+
+
+def _renew_all() -> None:
+    for source in list(_SOURCES):
+        source.renew()
+
+
+# A forked child would repeat its parent's noise.
+os.register_at_fork(after_in_child=_renew_all)

@@ -1,0 +1,639 @@
+"""What makes a Keras optimizer private: the only code that knows both worlds."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext._fit_context import find_fit
+from keras_dp_ext.accounting import Claim, Ledger, Sampling
+from keras_dp_ext.gradients import MaterializedGradients, per_example_gradients
+from keras_dp_ext.gradients.losses import separate
+from keras_dp_ext.gradients.probe import Probe, check_state_updates
+from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.optimizers.noise_source import NoiseSource
+
+_LEDGER_KEY = "privacy_ledger"
+
+
+class PrivateOptimizer:
+    """Mixin that goes in front of a Keras optimizer class.
+
+    Keras' training step calls `scale_loss` with the loss and then
+    `apply_gradients`, both while one graph is traced. The first keeps the loss,
+    the second ignores the gradients that Keras computed (they are pruned away),
+    reads the per-example gradients off the graph, and hands the bounded, summed,
+    noised and averaged gradient to the base class.
+
+    Do not use it directly: see `make_private`.
+    """
+
+    mechanism_class: ClassVar[type[Mechanism]]
+    base_class: ClassVar[type[keras.optimizers.Optimizer]]
+
+    def __init__(
+        self,
+        *,
+        mechanism: Mechanism,
+        num_microbatches: int | None,
+        gradient_accumulation_steps: int | None,
+        expected_batch_size: int | None,
+        noise_seed: int | None,
+        **base_arguments: Any,
+    ):
+        _check_count("num_microbatches", num_microbatches, 1)
+        _check_count("gradient_accumulation_steps", gradient_accumulation_steps, 1)
+        _check_count("expected_batch_size", expected_batch_size, 1)
+        if base_arguments.get("loss_scale_factor") is not None:
+            raise ValueError(
+                "Argument `loss_scale_factor` must be None: gradients are bounded "
+                "in float32 and need no scaling. Received: loss_scale_factor="
+                f"{base_arguments['loss_scale_factor']}"
+            )
+        super().__init__(**base_arguments)
+        self.mechanism = mechanism
+        self.num_microbatches = num_microbatches
+        self.expected_batch_size = expected_batch_size
+        self.noise_seed = noise_seed
+        self._accumulation_steps = gradient_accumulation_steps or 1
+        self._noise_source = _Untracked(NoiseSource(noise_seed))
+        self._pending = _Untracked(threading.local())
+        self._bound_model = _Untracked(None)
+        self._verified: set[int] = set()
+        self._examples_per_microbatch: int | None = None
+        self.releases = self.add_variable(
+            shape=(),
+            dtype="int64",
+            initializer="zeros",
+            aggregation="only_first_replica",
+            name="releases",
+        )
+        with tf.init_scope(), tf.device("CPU:0"):
+            # A variable, so that every kind of checkpoint carries the ledger.
+            self._ledger_text = tf.Variable(
+                Ledger().to_json(), trainable=False, name="privacy_ledger"
+            )
+
+    # Keras' protocol ------------------------------------------------------
+
+    def scale_loss(self, loss):
+        """Keeps the loss for `apply_gradients`; part of Keras' training step."""
+        if not _is_symbolic(loss):
+            raise ValueError(
+                f"{type(self).__name__} reads per-example gradients off the traced "
+                "graph, and there is none with `run_eagerly=True`. Compile the "
+                "model without it, or write the loop with "
+                "`optimizer.minimize(losses, variables, tape=tape)`."
+            )
+        self._pending.value.loss = loss
+        # Whoever differentiates what is returned gets nothing: no path leads
+        # from here to a gradient that is not private.
+        return tf.stop_gradient(loss)
+
+    def apply_gradients(self, grads_and_vars):
+        """Applies one private update; the gradients that are passed are ignored."""
+        variables = [variable for _, variable in grads_and_vars]
+        loss = getattr(self._pending.value, "loss", None)
+        self._pending.value.loss = None
+        if loss is None:
+            raise _no_losses(self)
+        if loss.graph is not tf.compat.v1.get_default_graph():
+            raise _no_losses(self)
+        with self._without_autograph():
+            separated = separate(loss)
+            self._step(separated.per_example, separated.data_independent, variables)
+        return self._iterations
+
+    def apply(self, grads, trainable_variables=None):
+        """Refused: a gradient without per-example losses cannot be made private."""
+        raise _no_losses(self)
+
+    def minimize(
+        self,
+        loss: tf.Tensor | Callable[[], tf.Tensor],
+        var_list: Sequence | None = None,
+        grad_loss=None,
+        name: str | None = None,
+        tape: tf.GradientTape | None = None,
+    ) -> None:
+        """Takes one private step on a vector of per-example losses.
+
+        Args:
+            loss: `[batch]` losses, or a function of no arguments that returns
+                them. In eager mode the function is much faster: it is traced
+                once, and its per-example gradients are read off the graph.
+            var_list: The trainable variables.
+            grad_loss: Must be `None`; present for compatibility.
+            name: Ignored; present for compatibility.
+            tape: In eager mode, the tape that recorded `loss`.
+
+        Example:
+
+        >>> import keras, tensorflow as tf, keras_dp_ext as dp
+        >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> optimizer = dp.optimizers.DPSGD(learning_rate=0.1)
+        >>> x, y = tf.ones([8, 3]), tf.ones([8, 1])
+        >>> @tf.function
+        ... def step(x, y):
+        ...     losses = keras.losses.mean_squared_error(y, model(x))
+        ...     optimizer.minimize(losses, model.trainable_variables)
+        >>> step(x, y)
+        >>> int(optimizer.releases)
+        1
+        """
+        del name
+        if grad_loss is not None:
+            raise ValueError(
+                "Argument `grad_loss` must be None: scale the losses instead. "
+                f"Received: grad_loss={grad_loss}"
+            )
+        if var_list is None:
+            raise ValueError("Argument `var_list` must be given. Received: None")
+        variables = list(var_list)
+        if callable(loss):
+            if tf.executing_eagerly():
+                self._traced_step(loss, variables)
+                return
+            loss = loss()
+        if tf.executing_eagerly() and not _is_symbolic(loss):
+            self._eager_step(loss, variables, tape)
+            return
+        loss = tf.convert_to_tensor(loss)
+        if loss.shape.rank != 1:
+            raise ValueError(
+                "Argument `loss` must be a vector with one loss for each example "
+                "(e.g. from a loss with `reduction=None`). Received: loss of shape "
+                f"{loss.shape}"
+            )
+        with self._without_autograph():
+            self._step(tf.cast(loss, tf.float32), [], variables)
+
+    def bind(self, model: keras.Model) -> None:
+        """Names the model that is trained, for checks of its other weights.
+
+        `model.fit` needs no such call. In a custom loop it tells metrics, which
+        may depend on the data, from weights, which may not.
+        """
+        self._bound_model.value = model
+
+    def build(self, variables):
+        variables = list(variables)
+        if not variables:
+            raise ValueError(
+                "The model has no trainable weights, so there is nothing to train. "
+                "Received: variables=[]. Build the model, or set "
+                "`layer.trainable = True` on some layer."
+            )
+        for variable in variables:
+            if getattr(variable, "overwrite_with_gradient", False):
+                raise ValueError(
+                    "float8 training overwrites weights with statistics of the "
+                    f"data and cannot be private. Received: {variable.path}"
+                )
+        super().build(variables)
+        self.mechanism.build(variables, self._add_mechanism_variable)
+        self._micro_step = None
+        if self._accumulation_steps > 1:
+            self._micro_step = self._add_mechanism_variable(
+                shape=(), dtype="int64", name="micro_step", initializer="zeros"
+            )
+            self._lot = [
+                self._add_mechanism_variable(
+                    shape=variable.shape,
+                    dtype="float32",
+                    name="lot_accumulator",
+                    initializer="zeros",
+                )
+                for variable in variables
+            ]
+
+    def _add_mechanism_variable(self, shape, dtype, name, initializer="zeros"):
+        return self.add_variable(
+            shape=shape,
+            dtype=dtype,
+            name=name,
+            initializer=initializer,
+            aggregation="only_first_replica",
+        )
+
+    @property
+    def iterations(self):
+        """The number of updates. Each is one release, also with accumulation."""
+        return self._iterations
+
+    @property
+    def gradient_accumulation_steps(self) -> int | None:
+        """Batches that make up one lot, or `None` for one."""
+        if self._accumulation_steps_hidden or self._accumulation_steps == 1:
+            return None
+        return self._accumulation_steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, value):
+        # Set by the base class, which must not accumulate by itself.
+        assert value is None
+
+    _accumulation_steps = 1
+    _accumulation_steps_hidden = False
+
+    def finalize_variable_values(self, var_list):
+        """Ends a training: the sums of an unfinished lot are thrown away.
+
+        They are not noised, and would be saved with the model.
+        """
+        super().finalize_variable_values(var_list)
+        if self.built and self._micro_step is not None:
+            self._micro_step.assign(0)
+            for accumulator in self._lot:
+                accumulator.assign(tf.zeros(accumulator.shape))
+
+    # The private step -----------------------------------------------------
+
+    def _traced_step(self, loss_function, variables):
+        """Eager mode with a function: trace it once, then run the graph."""
+        cache = self.__dict__.setdefault("_traced_steps", _Untracked({}))
+        step = cache.value.get(loss_function)
+        if step is None:
+
+            @tf.function
+            def step():
+                self.minimize(loss_function(), variables)
+
+            cache.value[loss_function] = step
+        step()
+
+    def _eager_step(self, losses, variables, tape):
+        """Eager mode with a tape: exact, but the tape costs O(batch^2)."""
+        if tape is None:
+            raise ValueError(
+                "Argument `tape` is needed when a loss tensor is passed in eager "
+                "mode. Pass the tape, or a function that computes the losses."
+            )
+        losses = tf.convert_to_tensor(losses)
+        if losses.shape.rank != 1:
+            raise ValueError(
+                "Argument `loss` must be a vector with one loss for each example. "
+                f"Received: loss of shape {losses.shape}"
+            )
+        self._ensure_built(variables)
+        group = self._group_size(losses)
+        with tape:
+            rows = tf.reduce_mean(
+                tf.reshape(tf.cast(losses, tf.float32), [-1, group]), axis=1
+            )
+        values = [getattr(variable, "value", variable) for variable in variables]
+        jacobian = tape.jacobian(
+            rows, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        sums = self.mechanism.bound(MaterializedGradients(jacobian))
+        self._release_across_replicas(
+            sums, [], variables, self._expected_rows(losses, group)
+        )
+
+    def _step(self, losses, data_independent, variables):
+        """Traces one private update into the default graph."""
+        self._ensure_built(variables)
+        if not _all_initialized(variables):
+            # TensorFlow traces a function that creates variables twice, and runs
+            # only the second trace. Nothing may be updated by this one.
+            with tf.control_dependencies(
+                [tf.debugging.Assert(False, ["This trace must not run."])]
+            ):
+                return
+        penalties = _penalty_gradients(data_independent, variables)
+        check_state_updates(
+            losses, variables, self._watched_model(), own=self.variables
+        )
+        group = self._group_size(losses)
+        gradients = per_example_gradients(losses, variables, group)
+        Probe(losses, variables, gradients, group).verify()
+        sums = self.mechanism.bound(gradients)
+        self._release_across_replicas(
+            sums, penalties, variables, self._expected_rows(losses, group)
+        )
+
+    def _release_across_replicas(self, sums, penalties, variables, expected_rows):
+        """Sums over replicas, then releases once for all of them."""
+        strategy = tf.distribute.get_strategy()
+        context = tf.distribute.get_replica_context()
+        if strategy.num_replicas_in_sync == 1 or context is None:
+            self._accumulate_and_release(sums, penalties, variables, expected_rows)
+            return
+        first = tf.equal(context.replica_id_in_sync_group, 0)
+        # Noise joins on one replica only: after the reduction there is one draw,
+        # the same on all replicas and workers, whatever the distribution.
+        noise = self._noise_if_due([value.shape for value in sums])
+        noised = [
+            value + tf.where(first, extra, tf.zeros_like(extra))
+            for value, extra in zip(sums, noise, strict=True)
+        ]
+        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, noised)
+
+        def release(distribution, totals, penalties):
+            local = [_first_local(distribution, value) for value in totals]
+            local_penalties = [_first_local(distribution, v) for v in penalties]
+            self._accumulate_and_release(
+                local, local_penalties, variables, expected_rows, noised=True
+            )
+
+        tf.__internal__.distribute.interim.maybe_merge_call(
+            release, strategy, totals, penalties
+        )
+
+    def _is_due(self) -> tf.Tensor:
+        """Whether the batch under way completes a lot."""
+        if self._accumulation_steps == 1:
+            return tf.constant(True)
+        step = tf.convert_to_tensor(self._micro_step)
+        return tf.equal(step % self._accumulation_steps, self._accumulation_steps - 1)
+
+    def _noise_if_due(self, shapes):
+        step = tf.convert_to_tensor(self.releases)
+        noise = self.mechanism.draw_noise(shapes, self._noise_source.value.seed(), step)
+        if self._accumulation_steps == 1:
+            return noise
+        due = self._is_due()
+        return [tf.where(due, value, tf.zeros_like(value)) for value in noise]
+
+    def _accumulate_and_release(
+        self, sums, penalties, variables, expected_rows, noised=False
+    ):
+        if not noised:
+            noise = self._noise_if_due([value.shape for value in sums])
+            sums = [a + b for a, b in zip(sums, noise, strict=True)]
+        if self._accumulation_steps == 1:
+            self._release(sums, penalties, variables, expected_rows)
+            return
+        index = {self._var_key(v): i for i, v in enumerate(self._trainable_variables)}
+        lot = [self._lot[index[self._var_key(variable)]] for variable in variables]
+        totals = [value + total for value, total in zip(lot, sums, strict=True)]
+
+        def finish():
+            self._release(totals, penalties, variables, expected_rows)
+            for accumulator in lot:
+                accumulator.assign(tf.zeros(accumulator.shape))
+            return tf.constant(0)
+
+        def keep():
+            for accumulator, value in zip(lot, totals, strict=True):
+                accumulator.assign(value)
+            return tf.constant(0)
+
+        tf.cond(self._is_due(), finish, keep)
+        self._micro_step.assign_add(1)
+
+    def _release(self, noised, penalties, variables, expected_rows):
+        """Refines what has been noised and hands it to the base optimizer."""
+        step = tf.convert_to_tensor(self.releases)
+        refined = self.mechanism.refine(noised, step)
+        averages = [value / expected_rows for value in refined]
+        if penalties:
+            averages = [a + b for a, b in zip(averages, penalties, strict=True)]
+        averages = [
+            tf.cast(value, variable.dtype)
+            for value, variable in zip(averages, variables, strict=True)
+        ]
+        self._noise_source.value.advance()
+        self.releases.assign_add(1)
+        self._accumulation_steps_hidden = True
+        try:
+            super().apply(averages, variables)
+        finally:
+            self._accumulation_steps_hidden = False
+
+    # What the step needs to know --------------------------------------------
+
+    def _ensure_built(self, variables):
+        if not self.built:
+            with tf.name_scope(self.name):
+                self.build(variables)
+            self.built = True
+        self._check_variables_are_known(variables)
+
+    def _watched_model(self):
+        if self._bound_model.value is not None:
+            return self._bound_model.value
+        context = find_fit()
+        return None if context is None else context.model
+
+    def _group_size(self, losses) -> int:
+        """Examples per microbatch."""
+        if self.num_microbatches is None:
+            return 1
+        batch = losses.shape[0]
+        if batch is None:
+            context = find_fit()
+            batch = context and context.batch_size
+        if batch is None:
+            raise ValueError(
+                "Argument `num_microbatches` needs batches of a known size: use "
+                "`dataset.batch(n, drop_remainder=True)`. Received: "
+                f"num_microbatches={self.num_microbatches} and losses of shape "
+                f"{losses.shape}"
+            )
+        if batch % self.num_microbatches:
+            raise ValueError(
+                "Argument `num_microbatches` must divide the batch. Received: "
+                f"num_microbatches={self.num_microbatches} for {batch} examples"
+            )
+        group = batch // self.num_microbatches
+        if self._examples_per_microbatch not in (None, group):
+            raise ValueError(
+                "The number of examples per microbatch changes, and with it the "
+                "sensitivity. Received: microbatches of "
+                f"{self._examples_per_microbatch} and then of {group} examples"
+            )
+        self._examples_per_microbatch = group
+        return group
+
+    def _expected_rows(self, losses, group: int) -> float:
+        """The public number of microbatches of a release: what sums are divided by.
+
+        Never the realised number, which depends on who is in the data.
+        """
+        context = find_fit()
+        lot = self.expected_batch_size
+        if lot is None and context is not None and context.batch_size is not None:
+            lot = context.batch_size
+            if context.accumulation_steps is None:
+                lot *= self._accumulation_steps
+        if context is not None and context.accumulation_steps not in (
+            None,
+            self._accumulation_steps,
+        ):
+            raise ValueError(
+                "The data pipeline spreads a lot over a different number of batches "
+                "than the optimizer accumulates. Received: "
+                f"accumulation_steps={context.accumulation_steps} in the data and "
+                f"gradient_accumulation_steps={self._accumulation_steps}"
+            )
+        if lot is None and losses.shape[0] is not None:
+            lot = losses.shape[0] * self._accumulation_steps
+            lot *= tf.distribute.get_strategy().num_replicas_in_sync
+            first = self.__dict__.setdefault("_first_lot", lot)
+            if first != lot:
+                raise ValueError(
+                    "The batch size changes, so the expected one must be said: "
+                    "dividing by the realised size would reveal it. Pass "
+                    f"`expected_batch_size`. Received: {first} and then {lot}"
+                )
+        if lot is None:
+            raise ValueError(
+                "Argument `expected_batch_size` is needed where the batch size is "
+                "not known beforehand. Received: expected_batch_size=None and "
+                f"losses of shape {losses.shape}"
+            )
+        return lot / group
+
+    @contextlib.contextmanager
+    def _without_autograph(self):
+        """AutoGraph must not rewrite the engine's Python control flow."""
+        with _no_conversion():
+            yield
+
+    # Accounting ------------------------------------------------------------
+
+    def privacy_claim(self) -> Claim:
+        """What one release costs: proven, and as published."""
+        if not self.built:
+            raise ValueError(
+                "The optimizer does not know the model yet. Call "
+                "`optimizer.build(model.trainable_variables)` first."
+            )
+        parameters = sum(
+            int(np.prod(variable.shape)) for variable in self._trainable_variables
+        )
+        return self.mechanism.claim(parameters, self._claimed_group())
+
+    def _claimed_group(self) -> int:
+        """Examples per microbatch, as far as is known; several when in doubt."""
+        if self.num_microbatches is None:
+            return 1
+        if self._examples_per_microbatch is None:
+            context = find_fit()
+            if context is not None and context.batch_size == self.num_microbatches:
+                self._examples_per_microbatch = 1
+        return self._examples_per_microbatch or 2
+
+    @property
+    def ledger(self) -> Ledger:
+        """What has been released on the data, as recorded by the callback."""
+        return Ledger.from_json(self._ledger_text.numpy().decode())
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self._ledger_text.assign(ledger.to_json())
+
+    def open_segment(self, sampling: Sampling) -> None:
+        """Records mechanism and sampling for all releases from now on."""
+        ledger = self.ledger
+        ledger.open(int(self.releases.numpy()), self.privacy_claim(), sampling)
+        self.ledger = ledger
+
+    # Saving ------------------------------------------------------------------
+
+    def get_config(self):
+        config = super().get_config()
+        for key in ("loss_scale_factor", "gradient_accumulation_steps"):
+            config.pop(key, None)
+        return {
+            **config,
+            **self.mechanism.get_config(),
+            "num_microbatches": self.num_microbatches,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "expected_batch_size": self.expected_batch_size,
+            "noise_seed": self.noise_seed,
+        }
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        text = self.ledger.to_json().encode()
+        store[_LEDGER_KEY] = np.frombuffer(text, np.uint8)
+
+    def load_own_variables(self, store):
+        saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)
+        text = saved.pop(_LEDGER_KEY, None)
+        spent, ledger = int(self.releases.numpy()), self.ledger
+        super().load_own_variables(saved)
+        if text is not None:
+            self.ledger = Ledger.from_json(np.asarray(text).tobytes().decode())
+        if int(self.releases.numpy()) < spent:
+            # Going back to older weights does not give the budget back.
+            self.releases.assign(spent)
+            self.ledger = ledger
+        # Old noise on new data would cancel out.
+        self._noise_source.value.renew()
+
+
+class _Untracked:
+    """Hides a value from Keras' and TensorFlow's attribute tracking."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def _no_conversion():
+    from tensorflow.python.autograph.core import ag_ctx
+
+    return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED)
+
+
+def _is_symbolic(tensor) -> bool:
+    return tf.is_tensor(tensor) and not hasattr(tensor, "_numpy")
+
+
+def _check_count(name: str, value, least: int) -> None:
+    if value is not None and (
+        isinstance(value, bool) or int(value) != value or value < least
+    ):
+        raise ValueError(
+            f"Argument `{name}` must be an integer of at least {least}, or None. "
+            f"Received: {name}={value}"
+        )
+
+
+def _all_initialized(variables) -> bool:
+    with tf.init_scope():
+        for variable in variables:
+            value = getattr(variable, "value", variable)
+            if not bool(value.is_initialized()):
+                return False
+    return True
+
+
+def _penalty_gradients(data_independent, variables):
+    """Gradients of the penalties on the weights: no data, so no noise needed."""
+    if not data_independent:
+        return []
+    values = [getattr(variable, "value", variable) for variable in variables]
+    gradients = tf.gradients(
+        tf.add_n(data_independent),
+        [value.handle for value in values],
+        unconnected_gradients="none",
+    )
+    return [
+        tf.zeros(variable.shape)
+        if gradient is None
+        else tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+def _first_local(strategy, value):
+    return strategy.experimental_local_results(value)[0]
+
+
+def _no_losses(optimizer) -> ValueError:
+    return ValueError(
+        f"{type(optimizer).__name__} needs the loss of each example; gradients of "
+        "the whole batch cannot be made private any more. Train with `model.fit` "
+        "(not through LossScaleOptimizer: with the mixed_float16 policy, compile "
+        "with `auto_scale_loss=False`), or call "
+        "`optimizer.minimize(losses, variables, tape=tape)` in a custom loop."
+    )
