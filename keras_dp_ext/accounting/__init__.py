@@ -10,6 +10,7 @@ from keras_dp_ext.accounting.events import (
     FullBatchRelease,
     GaussianRelease,
     NoiseRelease,
+    ScheduledRelease,
 )
 from keras_dp_ext.accounting.ledger import Ledger
 from keras_dp_ext.accounting.moments import MomentError
@@ -37,6 +38,7 @@ __all__ = [
     "Poisson",
     "Profile",
     "Sampling",
+    "ScheduledRelease",
     "Shuffled",
     "WithReplacement",
     "epsilon",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import check_delta, epsilon_from_rdp
 from keras_dp_ext.accounting.events import (
     CodebookRelease,
@@ -190,6 +191,7 @@ def _gaussians(
 
 
 def _checked(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that count, with schedules (from release 0 on) spelled out."""
     entries = list(entries)
     for _, _, count in entries:
         if count < 0 or count != int(count):
@@ -197,7 +199,12 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
                 "Argument `count` must be a nonnegative integer. "
                 f"Received: count={count}"
             )
-    return [entry for entry in entries if entry[2] > 0]
+    return [
+        (claim.proven, sampling, part)
+        for event, sampling, count in entries
+        for claim, part in Claim(event).between(0, int(count))
+        if part > 0
+    ]
 
 
 ACCOUNTANTS = {"rdp": epsilon_rdp, "pld": epsilon_pld}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,33 @@ class Claim:
     proven: Event
     published: Event | None = None
     caveat: str | None = None
+
+    def between(self, start: int, stop: int) -> list[tuple[Claim, int]]:
+        """The claims of releases `start` up to `stop`, each with its count.
+
+        More than one only where the claim holds a `ScheduledRelease`.
+        """
+        scheduled = [
+            event
+            for event in (self.proven, self.published)
+            if isinstance(event, events.ScheduledRelease)
+        ]
+        cuts = {
+            cut for event in scheduled for cut in event.starts if start < cut < stop
+        }
+        edges = [start, *sorted(cuts), stop]
+        return [
+            (self._at(first), last - first) for first, last in itertools.pairwise(edges)
+        ]
+
+    def _at(self, release: int) -> Claim:
+        def one(event):
+            scheduled = isinstance(event, events.ScheduledRelease)
+            return event.at(release) if scheduled else event
+
+        return dataclasses.replace(
+            self, proven=one(self.proven), published=one(self.published)
+        )
 
     def serialize(self) -> dict[str, Any]:
         """A JSON dictionary that `Claim.deserialize` turns back."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import bisect
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -262,6 +264,52 @@ class ComposedRelease(Event):
     @classmethod
     def from_config(cls, config):
         return cls(tuple(get(event) for event in config["events"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduledRelease(Event):
+    """Releases whose kind depends on their number, such as a noise schedule's.
+
+    Args:
+        starts: Ascending release numbers; the first is 0.
+        events: What is released from each of them on; the last one stays.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), Theorem 1: noises Z_1 ... Z_T.
+    """
+
+    starts: tuple[int, ...]
+    events: tuple[Event, ...]
+
+    def __post_init__(self):
+        object.__setattr__(self, "starts", tuple(int(s) for s in self.starts))
+        object.__setattr__(self, "events", tuple(self.events))
+        ascending = all(a < b for a, b in itertools.pairwise(self.starts))
+        if self.starts[:1] != (0,) or not ascending:
+            raise ValueError(
+                "Argument `starts` must be ascending and begin with 0. "
+                f"Received: starts={self.starts}"
+            )
+        if len(self.events) != len(self.starts):
+            raise ValueError(
+                "Argument `events` must have as many entries as `starts`. "
+                f"Received: events={self.events}"
+            )
+
+    def at(self, release: int) -> Event:
+        """What release number `release` is, counted from 0."""
+        return self.events[bisect.bisect_right(self.starts, release) - 1]
+
+    def get_config(self):
+        return {
+            "starts": list(self.starts),
+            "events": [event.serialize() for event in self.events],
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config["starts"], tuple(get(event) for event in config["events"]))
 
 
 def get(identifier: Event | Mapping[str, Any]) -> Event:

@@ -133,10 +133,15 @@ class Ledger:
             )
         ends = [*starts[1:], total]
         counted = [
-            (segment.claim, segment.sampling, end - segment.start)
+            (claim, segment.sampling, count)
             for segment, end in zip(self._segments, ends, strict=True)
+            for claim, count in segment.claim.between(segment.start, end)
         ]
-        one_offs = [(o.claim, o.sampling, o.count) for o in self._one_offs]
+        one_offs = [
+            (claim, one_off.sampling, count)
+            for one_off in self._one_offs
+            for claim, count in one_off.claim.between(0, one_off.count)
+        ]
         return [entry for entry in one_offs + counted if entry[2] > 0]
 
     def epsilon(

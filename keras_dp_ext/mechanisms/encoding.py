@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from keras_dp_ext import noise as noises
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.events import CodebookRelease
+from keras_dp_ext.accounting.events import CodebookRelease, ScheduledRelease
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.mechanisms.base import Mechanism
@@ -133,4 +134,12 @@ class Encoded(Mechanism):
         release = CodebookRelease(
             self.noise, self.codebook, num_parameters, examples_per_microbatch > 1
         )
-        return Claim(proven=release)
+        if self.noise_schedule is None:
+            return Claim(release)
+        scaled = tuple(
+            dataclasses.replace(
+                release, noise=self.noise.with_scale(factor * self.noise.scale)
+            )
+            for factor in self.noise_schedule.factors
+        )
+        return Claim(ScheduledRelease(self.noise_schedule.starts, scaled))
