@@ -36,9 +36,13 @@ ORDER_TIERS: tuple[tuple[float, ...], ...] = (
     (*map(float, range(66, 129, 2)), *map(float, range(132, 257, 4))),
     (320.0, 384.0, 512.0, 768.0, 1024.0),
 )
-# Above this power, log E[L**k] is interpolated between every _STRIDE-th k.
-_DENSE_POWERS = 256
-_STRIDE = 16
+# The powers k at which log E[L**k] is computed, one block for each tier. Sparse
+# where k is large: these terms hardly count at the orders that matter.
+_POWER_BLOCKS = (
+    np.arange(2, 65),
+    np.concatenate([np.arange(68, 129, 4), np.arange(136, 257, 8)]),
+    np.arange(288, 1025, 32),
+)
 
 
 def rdp_per_release(
@@ -174,13 +178,7 @@ def noise_rdp(
         return moments / (orders - 1.0)
     integers = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
     integers = integers[integers >= 2].astype(int)
-    powers = _powers(integers[-1])
-    moments = _event_moments(event, powers)
-    # log E[L**k] is convex in k, so chords between computed powers lie above it.
-    all_powers = np.arange(integers[-1] + 1)
-    moments = np.interp(
-        all_powers, np.concatenate([[0, 1], powers]), np.concatenate([[0, 0], moments])
-    )
+    moments = _integer_moments(event, integers[-1])
     cumulants = [_log_binomial_mixture(rate, order, moments) for order in integers]
     cumulants = np.interp(orders, [1.0, *integers], [0.0, *cumulants])
     return cumulants / (orders - 1.0)
@@ -191,10 +189,22 @@ def _event_moments(event, powers: np.ndarray) -> np.ndarray:
     return log_vector_moments(event.noise, magnitudes, counts, powers, event.replaced)
 
 
-def _powers(greatest: int) -> np.ndarray:
-    dense = np.arange(2, min(greatest, _DENSE_POWERS) + 1)
-    sparse = np.arange(_DENSE_POWERS, greatest + _STRIDE, _STRIDE)
-    return np.unique(np.concatenate([dense, np.minimum(sparse, greatest)]))
+@functools.lru_cache(maxsize=64)
+def _block_moments(event, block: int) -> np.ndarray:
+    return _event_moments(event, _POWER_BLOCKS[block])
+
+
+def _integer_moments(event, greatest: int) -> np.ndarray:
+    """Upper bounds on log E[L**k] for k = 0, ..., greatest.
+
+    log E[L**k] is convex in k, so chords between computed powers lie above it.
+    """
+    blocks = [0]
+    while _POWER_BLOCKS[blocks[-1]][-1] < greatest:
+        blocks.append(blocks[-1] + 1)
+    powers = np.concatenate([[0, 1], *(_POWER_BLOCKS[block] for block in blocks)])
+    moments = np.concatenate([[0, 0], *(_block_moments(event, b) for b in blocks)])
+    return np.interp(np.arange(greatest + 1), powers, moments)
 
 
 def _log_binomial_mixture(rate: float, order: int, moments: np.ndarray) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import math
 
 import numpy as np
@@ -13,9 +13,9 @@ from keras_dp_ext.noise import Noise
 
 # With more distinct magnitudes than this, log M_k is interpolated.
 _DIRECT = 32
-# Interpolation: panels whose ends differ by this factor, Chebyshev nodes in log tau.
-_PANEL = 4.0
-_KNOTS = 8
+# Chebyshev knots in log tau for each octave, and points where the fit is checked.
+_KNOTS = np.cos(np.pi * (np.arange(6) + 0.5) / 6)[::-1]
+_CHECKS = np.array([-0.97, -0.15, 0.5, 0.98])
 
 
 def log_vector_moments(
@@ -114,55 +114,69 @@ class _Table:
 
 
 def _interpolate(noise, grid, powers):
-    """log f_k as a polynomial in log tau on each panel, inflated by its error.
-
-    The error is measured at points between the knots; a panel where it is not
-    small is halved.
-    """
+    """Upper bounds at the points of a grid, by one polynomial for each octave."""
+    # Octaves of the standard density, so that all scales share them: a search
+    # for a scale evaluates hardly more moments than a single scale does.
+    standard = noise.with_scale(1.0)
+    points = np.log(grid / noise.scale)
+    octaves = np.floor(points / math.log(2.0)).astype(int)
     values = np.empty([grid.size, powers.size])
-    panels = _panels(grid[0], grid[-1])
     knots, knot_values = [], []
-    while panels:
-        low, high = panels.pop()
-        center, radius = 0.5 * (low + high), 0.5 * (high - low)
-        cosines = np.cos(np.pi * (np.arange(_KNOTS) + 0.5) / _KNOTS)[::-1]
-        checks = np.array([-0.96, -0.2, 0.3, 0.97])
-        points = center + radius * np.concatenate([cosines, checks])
-        exact = log_moments(noise, np.exp(points), powers)
-        fit = np.polynomial.chebyshev.chebfit(
-            cosines, np.log(exact[:_KNOTS]), _KNOTS - 1
-        )
-        error = np.abs(
-            np.polynomial.chebyshev.chebval(checks, fit) - np.log(exact[_KNOTS:]).T
-        )
-        error = np.max(error, axis=1)
-        if np.max(error) > 1e-4:
-            if radius < 1e-3:
-                raise MomentError(
-                    f"The moments of {noise} are not smooth in the shift, between "
-                    f"{math.exp(low)} and {math.exp(high)}."
-                )
-            panels += [(low, center), (center, high)]
-            continue
-        inside = (grid >= math.exp(low) * (1 - 1e-12)) & (
-            grid <= math.exp(high) * (1 + 1e-12)
-        )
-        position = np.clip((np.log(grid[inside]) - center) / radius, -1.0, 1.0)
-        bound = np.polynomial.chebyshev.chebval(position, fit) + 3.0 * error[:, None]
-        values[inside] = np.exp(bound.T) * (1.0 + 1e-9)
-        knots.append(np.exp(points))
-        knot_values.append(exact)
-    order = np.argsort(np.concatenate(knots))
-    return (
-        values,
-        np.concatenate(knots)[order],
-        np.concatenate(knot_values)[order],
+    for octave in np.unique(octaves):
+        low = octave * math.log(2.0)
+        for fit in _fits(standard, low, low + math.log(2.0), tuple(powers)):
+            inside = (octaves == octave) & (points >= fit.low) & (points <= fit.high)
+            values[inside] = fit.upper_bound(points[inside])
+            knots.append(fit.knots)
+            knot_values.append(fit.knot_values)
+    knots = noise.scale * np.concatenate(knots)
+    # The last octave may reach beyond the grid.
+    order = np.argsort(knots)[: max(2, np.count_nonzero(knots <= grid[-1]))]
+    return values, knots[order], np.concatenate(knot_values)[order]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fit:
+    """log f_k as polynomials in log tau on an interval, and their error."""
+
+    low: float
+    high: float
+    coefficients: np.ndarray
+    error: np.ndarray
+    knots: np.ndarray
+    knot_values: np.ndarray
+
+    def upper_bound(self, log_shifts: np.ndarray) -> np.ndarray:
+        center, radius = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
+        position = (log_shifts - center) / radius
+        fit = np.polynomial.chebyshev.chebval(position, self.coefficients)
+        # Three times the error seen between the knots.
+        return np.exp(fit.T + 3.0 * self.error) * (1.0 + 1e-9)
+
+
+@functools.lru_cache(maxsize=512)
+def _fits(
+    noise: Noise, low: float, high: float, powers: tuple[float, ...]
+) -> tuple[_Fit, ...]:
+    """Fits that cover an interval of log tau, halved until they are good."""
+    center, radius = 0.5 * (low + high), 0.5 * (high - low)
+    shifts = np.exp(center + radius * np.concatenate([_KNOTS, _CHECKS]))
+    exact = log_moments(noise, shifts, np.array(powers))
+    logs = np.log(exact)
+    coefficients = np.polynomial.chebyshev.chebfit(
+        _KNOTS, logs[: _KNOTS.size], _KNOTS.size - 1
     )
-
-
-def _panels(smallest: float, greatest: float) -> list[tuple[float, float]]:
-    """Panels in log tau that cover the range, each up to log(_PANEL) long."""
-    low, high = math.log(smallest), math.log(greatest)
-    number = max(1, math.ceil((high - low) / math.log(_PANEL)))
-    edges = np.linspace(low, high, number + 1)
-    return list(itertools.pairwise(edges))
+    fitted = np.polynomial.chebyshev.chebval(_CHECKS, coefficients).T
+    error = np.max(np.abs(fitted - logs[_KNOTS.size :]), axis=0)
+    if np.max(error) <= 1e-4:
+        order = np.argsort(shifts)
+        return (_Fit(low, high, coefficients, error, shifts[order], exact[order]),)
+    if radius < 1e-3:
+        raise MomentError(
+            f"The moments of {noise} are not smooth in the shift, between "
+            f"{math.exp(low)} and {math.exp(high)}."
+        )
+    return (
+        *_fits(noise, low, center, powers),
+        *_fits(noise, center, high, powers),
+    )

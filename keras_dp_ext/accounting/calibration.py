@@ -1,0 +1,143 @@
+"""How much noise, or how many releases, a target epsilon allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from keras_dp_ext.accounting import accountants
+from keras_dp_ext.accounting.events import Event
+from keras_dp_ext.accounting.sampling import Sampling
+
+_LARGEST = 2**40
+
+
+def calibrate_noise(
+    event_at: Callable[[float], Event],
+    sampling: Sampling,
+    releases: int,
+    target_epsilon: float,
+    delta: float,
+    accountant: str = "rdp",
+    tolerance: float = 1e-3,
+    guess: float = 1.0,
+) -> float:
+    """The least noise scale whose epsilon is at most the target.
+
+    Args:
+        event_at: From a scale (noise multiplier, standard deviation, ...) to the
+            event that a release with it is. More noise must not cost more.
+        sampling: How examples are chosen.
+        releases: Number of releases.
+        target_epsilon: Greatest epsilon allowed.
+        delta: Target delta.
+        accountant: "rdp" or "pld".
+        tolerance: How far above the least scale the result may lie, relatively.
+        guess: Where to start the search.
+
+    Returns:
+        A scale; its epsilon has been computed and is at most the target.
+
+    Raises:
+        ValueError: If no amount of noise reaches the target.
+
+    Example:
+
+    >>> from keras_dp_ext.accounting import GaussianRelease, Poisson
+    >>> sigma = calibrate_noise(
+    ...     GaussianRelease, Poisson(256 / 60000), 14063, target_epsilon=3, delta=1e-5
+    ... )
+    >>> round(sigma, 2)
+    1.02
+    """
+    _check_target(target_epsilon)
+    if releases == 0:
+        raise ValueError(
+            "Argument `releases` must be positive: without releases any noise will "
+            f"do. Received: releases={releases}"
+        )
+
+    def excess(log_scale: float) -> float:
+        """log(epsilon / target), which falls almost linearly in log(scale)."""
+        event = event_at(math.exp(log_scale))
+        spent = accountants.epsilon([(event, sampling, releases)], delta, accountant)
+        return math.log(max(spent, 1e-12) / target_epsilon)
+
+    log_scale, step = math.log(guess), math.log(2.0)
+    value = excess(log_scale)
+    # Bracket: `low` spends too much, `high` does not.
+    low, high = (None, (log_scale, value)) if value <= 0 else ((log_scale, value), None)
+    while low is None or high is None:
+        moved = high[0] - step if low is None else low[0] + step
+        if abs(moved) > 80:
+            raise ValueError(
+                "Argument `target_epsilon` cannot be reached by any noise at this "
+                f"delta. Received: target_epsilon={target_epsilon}, delta={delta}"
+            )
+        point = moved, excess(moved)
+        low, high = (low, point) if point[1] <= 0 else (point, high)
+        step *= 2.0
+    for _ in range(100):
+        if high[0] - low[0] <= tolerance:
+            break
+        point = _between(low, high, tolerance)
+        point = point, excess(point)
+        low, high = (low, point) if point[1] <= 0 else (point, high)
+    return math.exp(high[0])
+
+
+def _between(low, high, tolerance):
+    """Secant, pushed a little to the safe side, or the middle where it is flat."""
+    width = high[0] - low[0]
+    if not (math.isfinite(low[1]) and math.isfinite(high[1])) or width > 3:
+        return low[0] + 0.5 * width
+    root = low[0] + width * low[1] / (low[1] - high[1])
+    # From the side that is nearer, cross the root: the bracket shrinks to
+    # `tolerance` in few steps.
+    push = 0.4 * tolerance
+    root += push if root - low[0] > 0.5 * width or high[0] - root > push else -push
+    return min(max(root, low[0] + 0.02 * width), high[0] - 0.02 * width)
+
+
+def calibrate_releases(
+    epsilon_of: Callable[[int], float], target_epsilon: float, at_least: int = 0
+) -> int:
+    """The greatest number of releases whose epsilon is at most the target.
+
+    Args:
+        epsilon_of: From a number of releases to epsilon; must not decrease.
+        target_epsilon: Greatest epsilon allowed.
+        at_least: Start of the search: releases that have been made already.
+
+    Returns:
+        The number; `at_least - 1` if even `at_least` exceeds the target, and
+        2**40 where any number is allowed.
+
+    Example:
+
+    >>> calibrate_releases(lambda releases: 0.3 * releases, target_epsilon=1)
+    3
+    """
+    _check_target(target_epsilon)
+    if epsilon_of(at_least) > target_epsilon:
+        return at_least - 1
+    good, bad = at_least, max(2 * at_least, at_least + 1024)
+    while epsilon_of(bad) <= target_epsilon:
+        if bad >= _LARGEST:
+            return _LARGEST
+        good, bad = bad, 4 * bad
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if epsilon_of(middle) <= target_epsilon:
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def _check_target(target_epsilon: float) -> None:
+    if not 0 < target_epsilon < math.inf:
+        raise ValueError(
+            "Argument `target_epsilon` must be positive and finite. "
+            f"Received: target_epsilon={target_epsilon}"
+        )

@@ -1,0 +1,63 @@
+"""Mechanisms by name, and what each claims; needs no TensorFlow."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from keras_dp_ext.accounting.claim import Claim
+
+if TYPE_CHECKING:
+    from keras_dp_ext.mechanisms.base import Mechanism
+
+# The formula of a claim stands in the mechanism that it is about, and only there.
+# Modules are named, not imported, so that one does not pay for the others.
+_CLASSES = {
+    "dpsgd": ("dpsgd", "DPSGD"),
+    "encoding": ("encoding", "Encoding"),
+    "tanh": ("tanh", "Tanh"),
+    "directional": ("directional", "Directional"),
+}
+
+#: The mechanisms that the command line knows.
+NAMES = tuple(_CLASSES)
+
+
+def mechanism(name: str, **parameters: Any) -> Mechanism:
+    """A mechanism by its name.
+
+    Args:
+        name: One of `NAMES`.
+        **parameters: Arguments of its constructor.
+
+    Raises:
+        ValueError: If there is no such mechanism, or an argument is wrong.
+
+    Example:
+
+    >>> mechanism("dpsgd", noise_multiplier=0.9).claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=0.9)
+    """
+    if name not in _CLASSES:
+        raise ValueError(
+            f"Argument `name` must be one of {NAMES}. Received: name={name}"
+        )
+    module, class_name = _CLASSES[name]
+    module = importlib.import_module(f"keras_dp_ext.mechanisms.{module}")
+    return getattr(module, class_name)(**parameters)
+
+
+def claim(
+    name: str,
+    num_parameters: int,
+    examples_per_microbatch: int = 1,
+    **parameters: Any,
+) -> Claim:
+    """What one release of a mechanism claims; see `Mechanism.claim`.
+
+    Example:
+
+    >>> claim("tanh", 10_000, noise_multiplier=1.0, guarantee="published").proven
+    GaussianRelease(noise_multiplier=0.01)
+    """
+    return mechanism(name, **parameters).claim(num_parameters, examples_per_microbatch)
