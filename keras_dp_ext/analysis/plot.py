@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting.pld import common, privacy_loss_mechanism
 
 from keras_dp_ext.analysis.directional import directional_noise, ellipsoid_scales
 from keras_dp_ext.analysis.distortion_rate import (
@@ -104,6 +103,9 @@ def plot_distortion(
 
 def _gaussian_multiplier(epsilon: float, delta: float) -> float:
     """The least noise multiplier of an (epsilon, delta)-DP Gaussian mechanism."""
+    # Here, because it takes a second that no other part of `analysis` needs.
+    from dp_accounting.pld import common, privacy_loss_mechanism
+
     return privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(
         common.DifferentialPrivacyParameters(epsilon, delta), sensitivity=1
     ).standard_deviation

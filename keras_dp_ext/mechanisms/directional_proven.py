@@ -1,0 +1,78 @@
+"""Directional noise that keeps its promise: ellipsoid clip, noise of the same shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dp_ext.bounding.ellipsoid import ellipsoid_clip
+from keras_dp_ext.gradients.base import PerExampleGradients
+from keras_dp_ext.mechanisms.directional_pruning import DirectionalPruning
+from keras_dp_ext.mechanisms.directional_scales import DirectionalScales
+from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+
+
+class ProvenDirectional:
+    """Clips to `|g / s| <= C` and adds N(0, (sigma C s_i)**2).
+
+    Divided by `s`, this is DP-SGD: the Gaussian mechanism of multiplier `sigma`.
+    `s` is made from earlier releases, so it is known to whoever saw those.
+
+    Args:
+        l2_norm_clip: `C`.
+        noise_multiplier: `sigma`.
+        scales: Where `s` comes from.
+        pruning: Which coordinates are released, or `None` for all.
+    """
+
+    def __init__(
+        self,
+        l2_norm_clip: float,
+        noise_multiplier: float,
+        scales: DirectionalScales,
+        pruning: DirectionalPruning | None,
+    ):
+        self._l2_norm_clip = l2_norm_clip
+        self._noise_multiplier = noise_multiplier
+        self._scales = scales
+        self._pruning = pruning
+
+    def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
+        self._scales.build(variables, add_variable)
+        if self._pruning:
+            self._pruning.build(variables, add_variable)
+
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
+        scales = self._scales.current()
+        if self._pruning:
+            scales = [
+                tf.where(measured, scale, float("inf"))
+                for scale, measured in zip(
+                    scales, self._pruning.measured(), strict=True
+                )
+            ]
+        return ellipsoid_clip(gradients, self._l2_norm_clip, scales)
+
+    def draw_noise(self, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
+        unit = self._noise_multiplier * self._l2_norm_clip
+        noise = [
+            unit * scale * normal
+            for scale, normal in zip(
+                self._scales.current(), standard_normals(shapes, seed), strict=True
+            )
+        ]
+        if self._pruning:
+            noise = [
+                tf.where(measured, value, 0.0)
+                for value, measured in zip(noise, self._pruning.measured(), strict=True)
+            ]
+        return noise
+
+    def refine(self, noised: list[tf.Tensor]) -> list[tf.Tensor]:
+        if not self._pruning:
+            self._scales.update(noised)
+            return noised
+        self._scales.update(noised, self._pruning.measured())
+        return self._pruning.feed_back(noised)

@@ -1,0 +1,33 @@
+"""Draws the noise of a whole model at once: one call however many variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dp_ext.noise import Gaussian
+
+
+def standard_normals(shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
+    """Independent standard normals of the given static shapes.
+
+    One flat draw is cut into pieces: many small variables cost as much as one
+    large one.
+
+    Args:
+        shapes: The static shape of each tensor.
+        seed: `int32[2]`.
+
+    Returns:
+        One float32 tensor for each shape.
+    """
+    shapes = [tuple(shape) for shape in shapes]
+    sizes = [math.prod(shape) for shape in shapes]
+    flat = Gaussian().sample([sum(sizes)], seed)
+    return [
+        tf.reshape(piece, shape)
+        for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+    ]

@@ -1,0 +1,83 @@
+"""Pruning: what is not measured is not released, and errors come back noised."""
+
+import numpy as np
+import pytest
+
+SHAPES = [(40, 5), (5,)]
+
+
+def _flat(tensors):
+    return np.concatenate([np.ravel(t) for t in tensors])
+
+
+def _rows(rng, rows=32):
+    return [rng.standard_normal((rows, *s)).astype("float32") for s in SHAPES]
+
+
+def test_unmeasured_coordinates_are_neither_clipped_nor_noised_nor_released(harness):
+    rng = np.random.default_rng(0)
+    h = harness(SHAPES, pruning_ratio=0.9, direction="uniform")
+    for step in range(3):
+        h.release(_rows(rng), [step, 0])
+    measured = _flat(h.noise([1, 2])) != 0
+    assert 0.05 < measured.mean() < 0.2
+    bounded = _flat(h.bound(_rows(rng)))
+    assert np.all(bounded[~measured] == 0)
+    # A row that lives on unmeasured coordinates leaves the others unclipped.
+    small = [np.full((1, *s), 1e-3, "float32") for s in SHAPES]
+    hidden = [np.where(m, r, 1e6) for m, r in zip(_split(measured), small, strict=True)]
+    np.testing.assert_allclose(_flat(h.bound(hidden)), _flat(h.bound(small)), rtol=1e-5)
+    assert _flat(h.bound(hidden))[measured] == pytest.approx(1e-3, rel=1e-4)
+
+
+def _split(flat):
+    return [flat[:200].reshape(1, 40, 5), flat[200:].reshape(1, 5)]
+
+
+def test_every_coordinate_is_measured_within_a_period(harness):
+    rng = np.random.default_rng(1)
+    h = harness(SHAPES, pruning_ratio=0.9)
+    seen = np.zeros(205, bool)
+    for step in range(20):  # 2 / (1 - 0.9)
+        seen |= _flat(h.noise([5, 6])) != 0
+        h.release(_rows(rng), [step, 0])
+    assert seen.all()
+
+
+def test_errors_are_fed_back_and_nothing_is_lost(harness):
+    """What has been released equals what has been applied plus the memory."""
+    rng = np.random.default_rng(2)
+    h = harness(SHAPES, pruning_ratio=0.8, direction="uniform")
+    released, applied = np.zeros(205), np.zeros(205)
+    for step in range(15):
+        rows = _rows(rng)
+        released += _flat(h.bound(rows)) + _flat(h.noise([step, 3]))
+        update = _flat(h.release(rows, [step, 3]))
+        assert np.mean(update != 0) <= 0.25
+        applied += update
+    memory = _flat([h.state[f"pruning_memory_{i}"].numpy() for i in range(2)])
+    np.testing.assert_allclose(applied + memory, released, atol=1e-4)
+    assert np.any(memory != 0)
+
+
+def test_mask_and_memory_depend_on_released_values_only(harness):
+    first, second = (harness(SHAPES, pruning_ratio=0.7) for _ in range(2))
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        first.bound(_rows(rng))
+        second.bound(_rows(rng, rows=2))
+        released = [rng.standard_normal(s).astype("float32") for s in SHAPES]
+        for h in (first, second):
+            h.mechanism.refine(released, 0)
+    for name, variable in first.state.items():
+        np.testing.assert_array_equal(variable.numpy(), second.state[name].numpy())
+
+
+def test_update_is_as_sparse_as_asked_for_large_models(harness):
+    """Above the size at which thresholds come from a sample of the values."""
+    rng = np.random.default_rng(4)
+    h = harness([(300, 700)], pruning_ratio=0.95, direction="uniform")
+    rows = [rng.standard_normal((2, 300, 700)).astype("float32")]
+    for step in range(12):
+        (update,) = h.release(rows, [step, 0])
+    assert np.mean(update != 0) == pytest.approx(0.05, abs=0.01)
