@@ -18,6 +18,9 @@ class Sampling:
         super().__init_subclass__(**kwargs)
         Sampling.registry[cls.__name__] = cls
 
+    #: Which data sets count as neighbours, in plain words.
+    adjacency: ClassVar[str] = "add or remove one example"
+
     def participations(self, releases: int) -> int:
         """In how many of `releases` one example can take part, at most."""
         return releases
@@ -70,6 +73,8 @@ class WithReplacement(Sampling):
     times; see `keras_dp_ext.accounting.rdp` for what is proven.
     """
 
+    adjacency = "zero-out: replace one example by one that contributes nothing"
+
     batch_size: int
     num_examples: int
 
@@ -83,7 +88,7 @@ class WithReplacement(Sampling):
     def describe(self):
         return (
             f"{self.batch_size} draws with replacement from "
-            f"{self.num_examples} examples (zero-out adjacency)"
+            f"{self.num_examples} examples"
         )
 
 
@@ -96,6 +101,8 @@ class Shuffled(Sampling):
     zero-out: an example is replaced by one that contributes nothing, since with
     batches of fixed size adding one would move the others.
     """
+
+    adjacency = "zero-out: replace one example by one that contributes nothing"
 
     steps_per_epoch: int
     rate: float
@@ -114,7 +121,7 @@ class Shuffled(Sampling):
     def describe(self):
         return (
             f"shuffled batches, {self.steps_per_epoch} releases in an epoch: one "
-            "participation per epoch, no amplification (zero-out adjacency)"
+            "participation per epoch, no amplification"
         )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Modules are named, not imported, so that one does not pay for the others.
 _CLASSES = {
     "dpsgd": ("dpsgd", "DPSGD"),
-    "encoding": ("encoding", "Encoding"),
+    "encoding": ("encoding", "Encoded"),
     "tanh": ("tanh", "Tanh"),
     "directional": ("directional", "Directional"),
 }

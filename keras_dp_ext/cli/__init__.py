@@ -1,0 +1,1 @@
+"""The `keras-dp` command. Each module without an underscore is one subcommand."""

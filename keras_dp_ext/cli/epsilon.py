@@ -1,0 +1,160 @@
+"""`keras-dp epsilon`: what a training costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from keras_dp_ext.cli import _training
+
+_EXAMPLES = """examples:
+  keras-dp epsilon --noise-multiplier 1.1 --num-examples 60000 --batch-size 256 \\
+      --epochs 60 --delta 1e-5
+  keras-dp epsilon --mechanism encoding --noise student-t --df 9 --scale 1.0 \\
+      --parameters 26010 --num-examples 60000 --batch-size 256 --epochs 60
+  keras-dp epsilon --mechanism tanh --guarantee published --noise-multiplier 1.1 \\
+      --parameters 26010 --num-examples 60000 --batch-size 256 --epochs 60
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    """Adds the subcommand."""
+    parser = subparsers.add_parser(
+        "epsilon",
+        help="the epsilon of a training",
+        description="The epsilon of a training: proven, and as published.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _training.add_arguments(parser)
+    parser.add_argument(
+        "--conversion",
+        choices=("tight", "classic"),
+        default="tight",
+        help="from RDP to epsilon. Default: tight; classic is that of the papers",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the figures."""
+    from keras_dp_ext.accounting import accountants
+    from keras_dp_ext.accounting.ledger import figure_entries
+
+    training = _training.Training(arguments)
+    if training.steps is None:
+        raise ValueError("Argument `--epochs` or `--steps` is needed.")
+    mechanism = training.mechanism()
+    claim = training.claim()
+    options = {}
+    if arguments.accountant == "rdp":
+        options["conversion"] = arguments.conversion
+    entries = [(claim, training.sampling, training.steps)]
+
+    def epsilon(kind: str) -> float:
+        return accountants.epsilon(
+            figure_entries(entries, kind),
+            training.delta,
+            arguments.accountant,
+            **options,
+        )
+
+    proven = epsilon("proven")
+    result = {
+        "epsilon": proven,
+        "published_epsilon": _published(mechanism, training, epsilon),
+        "delta": training.delta,
+        "steps": training.steps,
+        "mechanism": arguments.mechanism,
+        "guarantee": arguments.guarantee,
+        "accountant": arguments.accountant,
+        "sampling": arguments.sampling,
+        "adjacency": training.sampling.adjacency,
+    }
+    if arguments.sampling in ("shuffled", "with-replacement"):
+        result["epsilon_if_poisson"] = epsilon("if_poisson")
+    if arguments.mechanism == "directional" and arguments.guarantee == "published":
+        result |= _directional(training, mechanism.published_budget, options)
+    if claim.caveat:
+        result["caveat"] = claim.caveat
+    if arguments.json:
+        print(json.dumps({key: _training.plain(v) for key, v in result.items()}))
+    else:
+        print(_report(result, training))
+    return 0
+
+
+def _published(mechanism, training, epsilon) -> float:
+    """What the paper would print; some have an accounting of their own."""
+    own = getattr(mechanism, "published_epsilon", None)
+    value = own and own(training.steps)
+    return epsilon("published") if value is None else value
+
+
+def _directional(training, budget, options) -> dict[str, float]:
+    """What the printed noise amounts to; no guarantee, but the order of things.
+
+    Its proven epsilon follows from the least noise of each step, which is known
+    only afterwards: a coordinate of `w` may be 0. If `w` is all noise, as it
+    nearly is for many parameters, the typical least noise can be told.
+    """
+    import numpy as np
+
+    from keras_dp_ext.accounting import GaussianRelease, accountants
+    from keras_dp_ext.analysis.directional import directional_noise
+
+    def epsilon(multiplier: float) -> float:
+        entry = GaussianRelease(multiplier), training.sampling, training.steps
+        accountant = training.arguments.accountant
+        return accountants.epsilon([entry], training.delta, accountant, **options)
+
+    result = {
+        "tau": budget.gradient_tau,
+        "isotropic_multiplier": budget.isotropic_multiplier,
+        "epsilon_if_isotropic": epsilon(budget.isotropic_multiplier),
+    }
+    parameters = training.arguments.parameters
+    if parameters is not None:
+        random = np.random.default_rng(0)
+        least = [
+            directional_noise(
+                random.standard_normal(parameters), budget.gradient_tau
+            ).noise_multiplier
+            for _ in range(15)
+        ]
+        result["multiplier_if_w_is_noise"] = float(np.median(least))
+        result["epsilon_if_w_is_noise"] = epsilon(float(np.median(least)))
+    return result
+
+
+def _report(result: dict, training: _training.Training) -> str:
+    lines = [
+        f"epsilon            {_training.figure(result['epsilon'])}"
+        f"   at delta {result['delta']:g}",
+    ]
+    if result["published_epsilon"] != result["epsilon"]:
+        lines.append(
+            f"published epsilon  {_training.figure(result['published_epsilon'])}"
+            "   (what the paper's accounting prints)"
+        )
+    if "epsilon_if_poisson" in result:
+        lines.append(
+            f"epsilon if Poisson {_training.figure(result['epsilon_if_poisson'])}"
+            "   (had each batch been a Poisson sample)"
+        )
+    lines += [
+        "",
+        f"mechanism          {result['mechanism']}, {result['guarantee']}",
+        f"releases           {result['steps']}",
+        f"sampling           {training.sampling.describe()}",
+        f"adjacency          {result['adjacency']}",
+        f"accountant         {result['accountant']}",
+    ]
+    for key, text in (
+        ("epsilon_if_isotropic", "equal noise with the same tau"),
+        ("epsilon_if_w_is_noise", "typical, for a direction that is pure noise"),
+    ):
+        if key in result:
+            lines.append(f"{text}: epsilon {_training.figure(result[key])}")
+    if "caveat" in result:
+        lines += ["", f"Caveat: {result['caveat']}"]
+    return "\n".join(lines)

@@ -1,0 +1,77 @@
+"""Dispatches `keras-dp SUBCOMMAND` to the module of that name."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from keras_dp_ext import cli
+
+# What a user can cause by wrong input; everything else is a bug, with a traceback.
+_EXPECTED = (ValueError, NotImplementedError, ArithmeticError, OSError, ImportError)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, without the usage in front of it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def subcommands() -> dict[str, ModuleType]:
+    """Modules of `keras_dp_ext.cli` that have `add_parser` and `run`.
+
+    They must import nothing heavy on top: `run` does that.
+    """
+    names = sorted(
+        module.name
+        for module in pkgutil.iter_modules(cli.__path__)
+        if not module.name.startswith("_") and module.name != "main"
+    )
+    modules = {
+        name: importlib.import_module(f"{cli.__name__}.{name}") for name in names
+    }
+    return {name: m for name, m in modules.items() if hasattr(m, "add_parser")}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv: Arguments; by default those of the process.
+
+    Returns:
+        The exit status: 0, or 2 after an error, which is told in one line.
+    """
+    parser = _Parser(
+        prog="keras-dp",
+        description="Differential privacy for Keras, with the epsilon it has earned.",
+    )
+    subparsers = parser.add_subparsers(
+        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=_Parser
+    )
+    modules = subcommands()
+    for module in modules.values():
+        module.add_parser(subparsers)
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as exit_:
+        return exit_.code or 0
+    try:
+        return modules[arguments.subcommand].run(arguments) or 0
+    except BrokenPipeError:
+        # The reader (`head`) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except _EXPECTED as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"keras-dp {arguments.subcommand}: error: {message}", file=sys.stderr)
+        return 2
