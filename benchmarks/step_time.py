@@ -1,0 +1,232 @@
+"""How long a private step takes, over the plain Keras step of the same model.
+
+All variants are measured in interleaved rounds, so that whatever else the machine
+does hits all of them alike. TensorFlow Privacy runs in a process of its own (it
+needs Keras 2), in the same rounds.
+
+    python -m benchmarks.step_time --workloads W1,W2 --mechanisms dpsgd,tanh
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.workloads import MECHANISMS, WORKLOADS, make_step
+
+# By name: the class of TensorFlow Privacy 0.9 that is measured.
+TF_PRIVACY = {
+    "tfp-optimizer": "DPKerasSGDOptimizer",
+    "tfp-sequential": "DPSequential",
+}
+
+
+class Local:
+    """A variant that runs in this process."""
+
+    def __init__(self, step: Callable[[], None]):
+        start = time.perf_counter()
+        step()
+        self.first_step = time.perf_counter() - start
+        self._step = step
+
+    def time(self, steps: int) -> list[float]:
+        """Seconds of each of a few steps."""
+        seconds = []
+        for _ in range(steps):
+            start = time.perf_counter()
+            self._step()
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    def close(self) -> None:
+        pass
+
+
+class Remote:
+    """A variant of TensorFlow Privacy, in a process of its own."""
+
+    def __init__(self, name: str, workload: str):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.tf_privacy_step", name, workload],
+            env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.first_step = self._read()[0]
+
+    def _read(self) -> list[float]:
+        for line in self._process.stdout:
+            if line.startswith("seconds "):
+                return json.loads(line.removeprefix("seconds "))
+        raise RuntimeError("TensorFlow Privacy failed; see tf_privacy_step.py")
+
+    def time(self, steps: int) -> list[float]:
+        print(steps, file=self._process.stdin, flush=True)
+        return self._read()
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure(variants: dict[str, Local | Remote], rounds: int, seconds: float) -> dict:
+    """Interleaved rounds over all variants.
+
+    Args:
+        variants: By name; one is called "plain".
+        rounds: How often each variant has its turn.
+        seconds: About how long a turn takes, as a number of steps of at least 1.
+
+    Returns:
+        For each variant: median step in ms and its quartiles, the ratio to the
+        plain step of the same round (median and quartiles), and the seconds of the
+        first step.
+    """
+    steps = {}
+    for name, variant in variants.items():
+        variant.time(1)
+        steps[name] = max(1, min(20, round(seconds / variant.time(1)[0])))
+    times = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, variant in variants.items():
+            times[name].append(variant.time(steps[name]))
+    plain = np.array([np.median(turn) for turn in times["plain"]])
+    result = {}
+    for name, turns in times.items():
+        by_round = np.array([np.median(turn) for turn in turns])
+        result[name] = {
+            "ms": _quartiles(1000 * by_round),
+            "ratio": _quartiles(by_round / plain),
+            "first_step_s": variants[name].first_step,
+        }
+    return result
+
+
+def _quartiles(values) -> list[float]:
+    """Median, lower and upper quartile."""
+    return [float(value) for value in np.percentile(values, [50, 25, 75])]
+
+
+def run(
+    workload: str,
+    mechanisms: list[str],
+    rounds: int,
+    seconds: float,
+    jit_compile: bool | str,
+) -> dict:
+    variants: dict[str, Local | Remote] = {}
+    try:
+        for name in ["plain", *mechanisms]:
+            if name in TF_PRIVACY:
+                variants[name] = Remote(name, workload)
+            else:
+                variants[name] = Local(
+                    make_step(WORKLOADS[workload], name, jit_compile)
+                )
+        return measure(variants, rounds, seconds)
+    finally:
+        for variant in variants.values():
+            variant.close()
+
+
+def print_table(results: dict[str, dict]) -> None:
+    print(
+        f"{'':4} {'variant':16} {'ms':>9} {'ratio':>7} {'quartiles':>15} {'first s':>8}"
+    )
+    for workload, result in results.items():
+        for name, row in result.items():
+            ratio, low, high = row["ratio"]
+            print(
+                f"{workload:4} {name:16} {row['ms'][0]:9.1f} {ratio:7.2f} "
+                f"{low:7.2f}-{high:<7.2f} {row['first_step_s']:8.1f}"
+            )
+
+
+def plot(results: dict[str, dict], path: str) -> None:
+    """Ratios as bars, with their quartiles."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = [name for name in next(iter(results.values())) if name != "plain"]
+    figure, axes = plt.subplots(figsize=(8, 4))
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        present = [workload for workload in results if name in results[workload]]
+        ratios = np.array([results[workload][name]["ratio"] for workload in present])
+        places = [
+            list(results).index(workload) + number * width for workload in present
+        ]
+        axes.bar(
+            places,
+            ratios[:, 0],
+            width,
+            yerr=np.abs(ratios[:, 1:] - ratios[:, :1]).T,
+            label=name,
+        )
+    axes.set_xticks(np.arange(len(results)) + 0.4 - width / 2, list(results))
+    axes.set_yscale("log")
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_ylabel("private step / plain Keras step")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of a turn")
+    parser.add_argument("--jit", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument(
+        "--tf-privacy",
+        action="store_true",
+        help="measure TensorFlow Privacy, too: " + ", ".join(TF_PRIVACY),
+    )
+    parser.add_argument("--json", metavar="PATH", help="where to write all figures")
+    parser.add_argument("--figure", metavar="PATH", help="where to draw the ratios")
+    arguments = parser.parse_args()
+    mechanisms = arguments.mechanisms.split(",")
+    if arguments.tf_privacy:
+        if importlib.util.find_spec("tensorflow_privacy") is None:
+            parser.error("tensorflow_privacy is not installed")
+        mechanisms += list(TF_PRIVACY)
+    jit_compile = {"auto": "auto", "on": True, "off": False}[arguments.jit]
+    results = {}
+    for workload in arguments.workloads.split(","):
+        results[workload] = run(
+            workload,
+            [
+                name
+                for name in mechanisms
+                if name != "tfp-sequential" or WORKLOADS[workload].sequential
+            ],
+            arguments.rounds,
+            arguments.seconds,
+            jit_compile,
+        )
+        print_table({workload: results[workload]})
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
+    if arguments.figure:
+        plot(results, arguments.figure)
+
+
+if __name__ == "__main__":
+    main()

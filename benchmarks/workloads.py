@@ -1,0 +1,215 @@
+"""The models W1 to W5 and the optimizers that all benchmarks measure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """A model, and one batch of made-up data for it.
+
+    Attributes:
+        description: One line for tables.
+        batch_size: Examples in a batch; one example to a microbatch.
+        input_shape: Of one example.
+        classes: Number of classes.
+        build: `build(keras) -> model`, for Keras 3 and for the Keras 2 that
+            TensorFlow Privacy needs alike.
+        vocabulary: Number of tokens, if inputs are tokens.
+        sequential: Whether the model is a plain stack of layers.
+    """
+
+    description: str
+    batch_size: int
+    input_shape: tuple[int, ...]
+    classes: int
+    build: Callable[[Any], Any]
+    vocabulary: int | None = None
+    sequential: bool = True
+
+    def batch(self, batch_size: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels of one batch."""
+        generator = np.random.default_rng(0)
+        shape = (batch_size or self.batch_size, *self.input_shape)
+        if self.vocabulary is None:
+            x = generator.random(shape, dtype=np.float32)
+        else:
+            x = generator.integers(0, self.vocabulary, shape).astype(np.int32)
+        return x, generator.integers(0, self.classes, shape[0]).astype(np.int32)
+
+
+def _mnist_layers(keras):
+    layers = keras.layers
+    return [
+        keras.Input([28, 28, 1]),
+        layers.Conv2D(16, 8, strides=2, padding="same", activation="relu"),
+        layers.MaxPool2D(2, 1),
+        layers.Conv2D(32, 4, strides=2, padding="valid", activation="relu"),
+        layers.MaxPool2D(2, 1),
+        layers.Flatten(),
+        layers.Dense(32, activation="relu"),
+        layers.Dense(10),
+    ]
+
+
+def mlp_layers(keras, hidden: int = 1000):
+    """A single hidden layer between 784 inputs and 10 classes."""
+    return [
+        keras.Input([784]),
+        keras.layers.Dense(hidden, activation="relu"),
+        keras.layers.Dense(10),
+    ]
+
+
+def _cifar_layers(keras):
+    layers = keras.layers
+    stack = [keras.Input([32, 32, 3])]
+    for width in (32, 64, 128):
+        stack += [
+            layers.Conv2D(width, 3, padding="same", activation="relu"),
+            layers.Conv2D(width, 3, padding="same", activation="relu"),
+            layers.MaxPool2D(2),
+        ]
+    return [
+        *stack,
+        layers.Flatten(),
+        layers.Dense(128, activation="relu"),
+        layers.Dense(10),
+    ]
+
+
+def _lstm_layers(keras):
+    layers = keras.layers
+    return [
+        keras.Input([64], dtype="int32"),
+        layers.Embedding(5000, 64),
+        layers.LSTM(64),
+        layers.Dense(2),
+    ]
+
+
+def _stack(layers: Callable) -> Callable:
+    return lambda keras: keras.Sequential(layers(keras))
+
+
+def _transformer(keras, width=128, heads=4, length=64, vocabulary=5000, blocks=2):
+    layers = keras.layers
+    tokens = keras.Input([length], dtype="int32")
+    x = layers.Embedding(vocabulary, width)(tokens)
+    for _ in range(blocks):
+        attended = layers.MultiHeadAttention(heads, width // heads)(x, x)
+        x = layers.LayerNormalization()(layers.Add()([x, attended]))
+        wide = layers.Dense(4 * width, activation="gelu")(x)
+        x = layers.LayerNormalization()(layers.Add()([x, layers.Dense(width)(wide)]))
+    x = layers.GlobalAveragePooling1D()(x)
+    return keras.Model(tokens, layers.Dense(2)(x))
+
+
+LAYERS = {
+    "W1": _mnist_layers,
+    "W2": mlp_layers,
+    "W3": _cifar_layers,
+    "W4": _lstm_layers,
+}
+
+WORKLOADS = {
+    "W1": Workload(
+        "TF-Privacy's MNIST tutorial CNN", 256, (28, 28, 1), 10, _stack(_mnist_layers)
+    ),
+    "W2": Workload("MLP 784-1000-10", 256, (784,), 10, _stack(mlp_layers)),
+    "W3": Workload("CIFAR CNN", 128, (32, 32, 3), 10, _stack(_cifar_layers)),
+    "W4": Workload(
+        "Embedding + LSTM(64), length 64",
+        64,
+        (64,),
+        2,
+        _stack(_lstm_layers),
+        vocabulary=5000,
+    ),
+    "W5": Workload(
+        "two-block transformer encoder, width 128",
+        64,
+        (64,),
+        2,
+        _transformer,
+        vocabulary=5000,
+        sequential=False,
+    ),
+}
+
+# The private mechanisms, by their names in tables.
+MECHANISMS = ("dpsgd", "directional", "tanh", "encoding")
+
+
+def make_optimizer(mechanism: str, batch_size: int):
+    """SGD: plain, or private by one of `MECHANISMS` with default settings."""
+    import keras
+
+    if mechanism == "plain":
+        return keras.optimizers.SGD(0.01)
+    from keras_dp_ext import mechanisms
+    from keras_dp_ext.optimizers import make_private
+
+    classes = {
+        "dpsgd": "DPSGD",
+        "directional": "Directional",
+        "tanh": "Tanh",
+        "encoding": "Encoded",
+    }
+    made = make_private(keras.optimizers.SGD, getattr(mechanisms, classes[mechanism]))
+    return made(learning_rate=0.01, expected_batch_size=batch_size)
+
+
+def make_step(
+    workload: Workload,
+    mechanism: str,
+    jit_compile: bool | str = "auto",
+    batch_size: int | None = None,
+    steps_per_execution: int = 1,
+) -> Callable[[], None]:
+    """One training step as `model.fit` runs it, as a function of no arguments.
+
+    The batch is a constant and its size is not known when the step is traced, as
+    in `fit` on arrays.
+    """
+    import keras
+    import tensorflow as tf
+
+    batch_size = batch_size or workload.batch_size
+    keras.utils.set_random_seed(0)
+    model = workload.build(keras)
+    model.compile(
+        optimizer=make_optimizer(mechanism, batch_size),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+        steps_per_execution=steps_per_execution,
+    )
+    if mechanism != "plain":
+        model.optimizer.bind(model)  # `fit` would tell it.
+    iterator = iter(repeated(workload.batch(batch_size)))
+    model.make_train_function()
+
+    def step():
+        logs = model.train_function(iterator)
+        tf.nest.map_structure(lambda value: value.numpy(), logs)
+
+    step.model = model
+    return step
+
+
+def repeated(batch):
+    """An endless `tf.data.Dataset` of one batch, of a size that TF does not know."""
+    import tensorflow as tf
+
+    def forget_size(*arrays):
+        return tuple(
+            tf.compat.v1.placeholder_with_default(array, [None, *array.shape[1:]])
+            for array in arrays
+        )
+
+    return tf.data.Dataset.from_tensors(batch).map(forget_size).cache().repeat()
