@@ -100,7 +100,10 @@ def _between(low, high, tolerance):
 
 
 def calibrate_releases(
-    epsilon_of: Callable[[int], float], target_epsilon: float, at_least: int = 0
+    epsilon_of: Callable[[int], float],
+    target_epsilon: float,
+    at_least: int = 0,
+    at_most: int = _LARGEST,
 ) -> int:
     """The greatest number of releases whose epsilon is at most the target.
 
@@ -108,10 +111,10 @@ def calibrate_releases(
         epsilon_of: From a number of releases to epsilon; must not decrease.
         target_epsilon: Greatest epsilon allowed.
         at_least: Start of the search: releases that have been made already.
+        at_most: End of the search: releases that are planned.
 
     Returns:
-        The number; `at_least - 1` if even `at_least` exceeds the target, and
-        2**40 where any number is allowed.
+        The number; `at_least - 1` if even `at_least` exceeds the target.
 
     Example:
 
@@ -121,11 +124,11 @@ def calibrate_releases(
     _check_target(target_epsilon)
     if epsilon_of(at_least) > target_epsilon:
         return at_least - 1
-    good, bad = at_least, max(2 * at_least, at_least + 1024)
+    good, bad = at_least, min(max(2 * at_least, at_least + 1024), at_most)
     while epsilon_of(bad) <= target_epsilon:
-        if bad >= _LARGEST:
-            return _LARGEST
-        good, bad = bad, 4 * bad
+        if bad >= at_most:
+            return at_most
+        good, bad = bad, min(4 * bad, at_most)
     while bad - good > 1:
         middle = (good + bad) // 2
         if epsilon_of(middle) <= target_epsilon:

@@ -10,7 +10,7 @@ from typing import Any
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting import sampling as samplings
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.sampling import Sampling, Shuffled
+from keras_dp_ext.accounting.sampling import Sampling
 
 #: What a ledger can be asked for; see `Ledger.epsilon`.
 FIGURES = ("proven", "published", "if_poisson")
@@ -78,23 +78,21 @@ class Ledger:
         Raises:
             ValueError: If a segment that was opened later exists already.
         """
-        segment = Segment(int(start_release), claim, sampling)
-        last = self._segments[-1] if self._segments else None
-        if segment.start < (last.start if last else 0):
+        start = int(start_release)
+        if start < (self._segments[-1].start if self._segments else 0):
             raise ValueError(
                 "Argument `start_release` must not lie before the last segment. "
-                f"Received: start_release={start_release}, last={last}"
+                f"Received: start_release={start_release}, last={self._segments[-1:]}"
             )
-        if last and (last.claim, last.sampling) == (claim, sampling):
-            aligned = not isinstance(sampling, Shuffled) or (
-                (segment.start - last.start) % sampling.steps_per_epoch == 0
-            )
-            if aligned:
-                return
-        if last and last.start == segment.start:
+        if self._segments and self._segments[-1].start == start:
             # Nothing was released under it.
             self._segments.pop()
-        self._segments.append(segment)
+        last = self._segments[-1] if self._segments else None
+        if last and (last.claim, last.sampling) == (claim, sampling):
+            epoch = getattr(sampling, "steps_per_epoch", 1)
+            if (start - last.start) % epoch == 0:
+                return
+        self._segments.append(Segment(start, claim, sampling))
 
     def add(self, claim: Claim, sampling: Sampling, count: int = 1) -> None:
         """Records `count` releases outside the optimizer's counter."""
