@@ -48,7 +48,7 @@ def calibrate_noise(
     ...     GaussianRelease, Poisson(256 / 60000), 14063, target_epsilon=3, delta=1e-5
     ... )
     >>> round(sigma, 2)
-    1.02
+    1.01
     """
     _check_target(target_epsilon)
     if releases == 0:
