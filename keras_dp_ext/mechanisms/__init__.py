@@ -3,6 +3,7 @@
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.directional import Directional
 from keras_dp_ext.mechanisms.dpsgd import DPSGD
+from keras_dp_ext.mechanisms.encoding import Encoded
 from keras_dp_ext.mechanisms.tanh import Tanh
 
-__all__ = ["DPSGD", "Directional", "Mechanism", "Tanh"]
+__all__ = ["DPSGD", "Directional", "Encoded", "Mechanism", "Tanh"]

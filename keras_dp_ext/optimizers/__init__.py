@@ -4,6 +4,7 @@ import keras as _keras
 
 from keras_dp_ext.mechanisms import DPSGD as _DPSGD
 from keras_dp_ext.mechanisms import Directional as _Directional
+from keras_dp_ext.mechanisms import Encoded as _Encoded
 from keras_dp_ext.mechanisms import Tanh as _Tanh
 from keras_dp_ext.optimizers.make_private import make_private
 from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
@@ -13,6 +14,8 @@ DPAdam = make_private(_keras.optimizers.Adam, _DPSGD)
 DPAdamW = make_private(_keras.optimizers.AdamW, _DPSGD)
 DPAdagrad = make_private(_keras.optimizers.Adagrad, _DPSGD)
 DPRMSprop = make_private(_keras.optimizers.RMSprop, _DPSGD)
+EncodedSGD = make_private(_keras.optimizers.SGD, _Encoded)
+EncodedAdam = make_private(_keras.optimizers.Adam, _Encoded)
 TanhSGD = make_private(_keras.optimizers.SGD, _Tanh)
 TanhAdam = make_private(_keras.optimizers.Adam, _Tanh)
 DirectionalSGD = make_private(_keras.optimizers.SGD, _Directional)
@@ -31,6 +34,8 @@ __all__ = [
     "DPRMSprop",
     "DirectionalAdam",
     "DirectionalSGD",
+    "EncodedAdam",
+    "EncodedSGD",
     "PrivateOptimizer",
     "TanhAdam",
     "TanhSGD",
