@@ -33,23 +33,33 @@ def per_example_gradients(
         variables: Trainable Keras or TensorFlow variables.
         group: Examples per microbatch; consecutive examples form one.
     """
-    losses = unfold_loops(losses, variables)
+    unfolded = unfold_loops(losses, variables)
+    losses = unfolded.losses
     split = Split(losses, group)
-    uses = find_uses(losses, variables)
+    uses, _ = find_uses(losses, variables)
+    uses = [use for use in uses if use.op not in unfolded.loops]
     outputs = {id(use.op): use.op.outputs[0] for use in uses}
-    gradients = tf.gradients(tf.reduce_sum(losses) / group, list(outputs.values()))
-    gradient_of = dict(zip(outputs, gradients, strict=True))
+    gradients = tf.gradients(
+        tf.reduce_sum(losses) / group,
+        [*outputs.values(), *(tap.perturbation for tap in unfolded.taps)],
+    )
+    gradient_of = dict(zip(outputs, gradients, strict=False))
+    found = [(use, gradient_of[id(use.op)]) for use in uses]
+    found += [
+        tap.as_use(d)
+        for tap, d in zip(unfolded.taps, gradients[len(outputs) :], strict=True)
+        if d is not None
+    ]
 
     parts: dict[int, list[forms.Contribution]] = defaultdict(list)
     without_rule: dict[int, Use] = {}
-    for use in uses:
-        d = gradient_of[id(use.op)]
-        if d is None:
-            continue
+    for use, d in found:
         rule = find_rule(use.op.type)
-        contribution = (
-            None if rule is None else rule(use, tf.convert_to_tensor(d), split)
-        )
+        if d is None and len(use.op.outputs) == 1:
+            continue  # The losses do not depend on this op.
+        contribution = None
+        if rule is not None and d is not None:
+            contribution = rule(use, tf.convert_to_tensor(d), split)
         for number in use.variables:
             if contribution is None:
                 without_rule.setdefault(number, use)

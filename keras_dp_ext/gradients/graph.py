@@ -188,6 +188,34 @@ def _function_names(value) -> list[str]:
     return []
 
 
+def copy_op(op: tf.Operation, inputs: list[tf.Tensor]) -> tf.Operation:
+    """The same op in the default graph, with other inputs."""
+    return _copy_op(op, inputs, tf.compat.v1.get_default_graph())[0].op
+
+
+def function_graph(op: tf.Operation, attribute: str):
+    """The graph of one of the functions of a loop or branch, or `None`."""
+    function = _find_function(op.graph, op.get_attr(attribute).name)
+    return getattr(function, "graph", None)
+
+
+def evaluate_constant(tensor: tf.Tensor):
+    """The value of a tensor that depends on constants only, otherwise `None`."""
+    value = tf.get_static_value(tensor)
+    if value is not None:
+        return value
+    ops = ancestors([tensor])
+    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in ops):
+        return None
+    with tf.init_scope():
+
+        @tf.function(autograph=False)
+        def evaluate():
+            return copy_ops(ops, {})[id(tensor)]
+
+        return evaluate().numpy()
+
+
 def called_graphs(op: tf.Operation) -> list:
     """The graphs of the functions that an op calls (loops, branches, calls)."""
     graphs = []

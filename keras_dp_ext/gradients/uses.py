@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -37,22 +38,44 @@ class Use:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Weight:
+class Weight:
+    """A tensor that is made of variables alone; see `Use`."""
+
     variables: frozenset[int]
     view: views.View | None
 
 
-def find_uses(losses: tf.Tensor, variables) -> list[Use]:
-    """All ops on the way to `losses` at which a weight meets the data."""
+def find_uses(losses: tf.Tensor, variables) -> tuple[list[Use], dict[int, Weight]]:
+    """All ops on the way to `losses` at which a weight meets the data.
+
+    Returns:
+        The uses, and for the id of each tensor that is a weight, what it is.
+    """
     ops = graph_lib.ancestors([losses])
-    dependent = graph_lib.data_dependent(ops)
-    batch = losses.shape[0]
-    weights: dict[int, _Weight] = {}
+    weights = {}
     for number, variable in enumerate(variables):
         handle = graph_lib.handle_in_graph(variable, losses.graph)
         if handle is not None:
             view = views.View(tuple(variable.shape))
-            weights[id(handle)] = _Weight(frozenset([number]), view)
+            weights[id(handle)] = Weight(frozenset([number]), view)
+    dependent = graph_lib.data_dependent(ops)
+    return scan(ops, weights, dependent, losses.shape[0]), weights
+
+
+def scan(
+    ops: Iterable[tf.Operation],
+    weights: dict[int, Weight],
+    dependent: set[int],
+    batch: int | None,
+) -> list[Use]:
+    """Follows weights through ops up to where they meet data.
+
+    Args:
+        ops: In topological order.
+        weights: The weights that are known so far; extended in place.
+        dependent: Ids of the tensors that depend on data.
+        batch: The batch size, if static.
+    """
     uses = []
     for op in ops:
         if op.type in graph_lib.SHAPE_OPS:
@@ -77,12 +100,12 @@ def find_uses(losses: tf.Tensor, variables) -> list[Use]:
     return uses
 
 
-def _derived(op: tf.Operation, found: list[tuple[int, _Weight]]) -> _Weight:
+def _derived(op: tf.Operation, found: list[tuple[int, Weight]]) -> Weight:
     """What an op makes of weights alone."""
     view = None
     if len(found) == 1 and found[0][0] == 0 and found[0][1].view is not None:
         view = views.extend(found[0][1].view, op)
-    return _Weight(frozenset().union(*(weight.variables for _, weight in found)), view)
+    return Weight(frozenset().union(*(weight.variables for _, weight in found)), view)
 
 
 def _adds_batch_axis(op: tf.Operation, batch: int | None) -> bool:
