@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.events import Event
@@ -21,6 +21,7 @@ def calibrate_noise(
     accountant: str = "rdp",
     tolerance: float = 1e-3,
     guess: float = 1.0,
+    others: Sequence[accountants.Entry] = (),
 ) -> float:
     """The least noise scale whose epsilon is at most the target.
 
@@ -34,6 +35,8 @@ def calibrate_noise(
         accountant: "rdp" or "pld".
         tolerance: How far above the least scale the result may lie, relatively.
         guess: Where to start the search.
+        others: What else is released on the same data and must fit into the target,
+            such as a private PCA: triples of event, sampling and count.
 
     Returns:
         A scale; its epsilon has been computed and is at most the target.
@@ -60,7 +63,8 @@ def calibrate_noise(
     def excess(log_scale: float) -> float:
         """log(epsilon / target), which falls almost linearly in log(scale)."""
         event = event_at(math.exp(log_scale))
-        spent = accountants.epsilon([(event, sampling, releases)], delta, accountant)
+        entries = [*others, (event, sampling, releases)]
+        spent = accountants.epsilon(entries, delta, accountant)
         return math.log(max(spent, 1e-12) / target_epsilon)
 
     log_scale, step = math.log(guess), math.log(2.0)
