@@ -129,7 +129,7 @@ class Ledger:
                 "`optimizer.open_segment(sampling)` before it. "
                 f"Received: total_releases={total_releases}"
             )
-        ends = [*starts[1:], total]
+        ends = [*starts[1:], total] if starts else []
         counted = [
             (claim, segment.sampling, count)
             for segment, end in zip(self._segments, ends, strict=True)
