@@ -8,6 +8,7 @@ from keras_dp_ext.mechanisms import Encoded as _Encoded
 from keras_dp_ext.mechanisms import Tanh as _Tanh
 from keras_dp_ext.optimizers.make_private import make_private
 from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
+from keras_dp_ext.optimizers.tanh_filtered_sgd import TanhFilteredSGD
 
 DPSGD = make_private(_keras.optimizers.SGD, _DPSGD)
 DPAdam = make_private(_keras.optimizers.Adam, _DPSGD)
@@ -38,6 +39,7 @@ __all__ = [
     "EncodedSGD",
     "PrivateOptimizer",
     "TanhAdam",
+    "TanhFilteredSGD",
     "TanhSGD",
     "make_private",
 ]
