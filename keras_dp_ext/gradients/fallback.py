@@ -71,9 +71,11 @@ def _one_microbatch_at_a_time(losses, variables, group):
     def gradients_of(number):
         start = number * group
         replaced = {id(tensor): _rows(tensor, start, group) for tensor in batched}
+        # Through an identity, so that whatever reads the variable is copied, too.
+        own_handles = [tf.identity(handle) for handle in handles]
+        replaced.update(zip(map(id, handles), own_handles, strict=True))
         copies = _copy_for_rows(ops, replaced, batch, group)
-        mean = tf.reduce_mean(copies[id(losses)])
-        found = tf.gradients(mean, handles)
+        found = tf.gradients(tf.reduce_mean(copies[id(losses)]), own_handles)
         return [
             tf.zeros(variable.shape)
             if gradient is None
