@@ -1,0 +1,117 @@
+"""From counts of an attack's successes to an epsilon that they rule out."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special, stats
+
+
+def clopper_pearson(
+    successes: npt.ArrayLike, trials: int, error: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Exact one-sided bounds on a probability, element by element.
+
+    Args:
+        successes: How often the event happened.
+        trials: Out of how many independent trials.
+        error: The probability with which *each* of the two bounds may fail.
+
+    Returns:
+        Lower and upper bounds.
+
+    Example:
+
+    >>> low, high = clopper_pearson(0, 1000, error=0.05)
+    >>> float(low), round(float(high), 5)  # The "rule of three": 3 / n.
+    (0.0, 0.00299)
+    """
+    successes = np.asarray(successes, np.float64)
+    failures = trials - successes
+    with np.errstate(invalid="ignore"):
+        low = stats.beta.ppf(error, successes, failures + 1)
+        high = stats.beta.isf(error, successes + 1, failures)
+    return np.where(successes == 0, 0.0, low), np.where(failures == 0, 1.0, high)
+
+
+def epsilon_from_rates(
+    true_positive_rate: npt.ArrayLike, false_positive_rate: npt.ArrayLike, delta: float
+) -> np.ndarray:
+    """The least epsilon that allows a test with these rates.
+
+    Differential privacy limits every test by `TPR <= e^eps FPR + delta`, and its
+    complement by `TNR <= e^eps FNR + delta` (Kairouz et al., 2015).
+
+    Example:
+
+    >>> round(float(epsilon_from_rates(0.5, 0.05, delta=0.0)), 4)  # log(10)
+    2.3026
+    """
+    tpr = np.asarray(true_positive_rate, np.float64)
+    fpr = np.asarray(false_positive_rate, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        direct = np.log(np.maximum(tpr - delta, 0.0)) - np.log(fpr)
+        mirrored = np.log(np.maximum(1.0 - fpr - delta, 0.0)) - np.log(1.0 - tpr)
+    return np.fmax(0.0, np.fmax(direct, mirrored))
+
+
+def true_positive_bound(
+    false_positive_rate: npt.ArrayLike, epsilon: float, delta: float
+) -> np.ndarray:
+    """The greatest TPR that (epsilon, delta) allows at each FPR.
+
+    Example:
+
+    >>> float(true_positive_bound(0.25, epsilon=0.0, delta=0.0))  # Only guessing.
+    0.25
+    """
+    fpr = np.asarray(false_positive_rate, np.float64)
+    direct = delta + np.exp(np.minimum(epsilon, 700.0)) * fpr
+    mirrored = 1.0 - np.exp(-epsilon) * (1.0 - delta - fpr)
+    return np.clip(np.minimum(direct, mirrored), 0.0, 1.0)
+
+
+def gaussian_mu(
+    true_positive_rate: npt.ArrayLike, false_positive_rate: npt.ArrayLike
+) -> np.ndarray:
+    """The least mu for which mu-Gaussian-DP allows a test with these rates.
+
+    Example:
+
+    >>> round(float(gaussian_mu(0.8413447, 0.5)), 4)
+    1.0
+    """
+    with np.errstate(invalid="ignore"):
+        mu = special.ndtri(true_positive_rate) - special.ndtri(false_positive_rate)
+    return np.fmax(0.0, mu)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """The least delta of mu-Gaussian-DP at `epsilon` (Dong et al., Corollary 1)."""
+    if mu == 0:
+        return 0.0
+    first = special.log_ndtr(mu / 2 - epsilon / mu)
+    second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
+    return float(np.exp(first) * -np.expm1(min(0.0, second - first)))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least epsilon of mu-Gaussian-DP at `delta`: exact, not by RDP.
+
+    A Gaussian release with noise multiplier sigma is (1/sigma)-GDP, k of them
+    sqrt(k)/sigma.
+
+    Example:
+
+    >>> round(gaussian_epsilon(1.0, delta=1e-5), 3)
+    4.377
+    """
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if not np.isfinite(mu):
+        return float("inf")
+    # Beyond this the privacy loss, N(mu^2 / 2, mu^2), has less than delta.
+    high = mu**2 / 2 - mu * float(special.ndtri(min(delta, 0.5)))
+    return float(
+        optimize.brentq(lambda e: gaussian_delta(e, mu) - delta, 0.0, high + 1e-9)
+    )

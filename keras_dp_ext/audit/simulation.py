@@ -1,0 +1,201 @@
+"""Runs the stages of a mechanism many times, each run with its own seed."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.audit.neighbours import Neighbours, split_rows
+from keras_dp_ext.gradients.base import MaterializedGradients
+from keras_dp_ext.mechanisms.base import Mechanism
+
+# Numbers that one call of the compiled function returns, at most.
+_CHUNK_NUMBERS = 2**23
+STAGES = ("noise", "refine")
+
+
+class Simulation:
+    """A mechanism under audit, with a state of its own.
+
+    The methods that run are those of the object that was passed in, on a shallow
+    copy: what the runs do to its state (moving averages, counters) leaves the
+    audited optimizer alone. Every run starts from a fresh state.
+
+    All runs are one loop compiled by XLA: a run of DP-SGD with a few parameters
+    takes microseconds, and no stage has to know that it is repeated.
+
+    Args:
+        mechanism: What to run.
+        shapes: The shapes of the trainable variables.
+        seed: Of all randomness here.
+        jit_compile: Whether to compile with XLA.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        shapes: Sequence[Sequence[int]],
+        seed: int,
+        jit_compile: bool = True,
+    ):
+        self.mechanism = copy.copy(mechanism)
+        self.shapes = [tuple(int(size) for size in shape) for shape in shapes]
+        self.num_parameters = sum(math.prod(shape) for shape in self.shapes)
+        self._jit_compile = jit_compile
+        self._state: list[keras.Variable] = []
+        variables = [
+            keras.Variable(np.zeros(shape, np.float32), name=f"audited_{index}")
+            for index, shape in enumerate(self.shapes)
+        ]
+        self.mechanism.build(variables, self._add_variable)
+        self._key = np.random.SeedSequence(seed).generate_state(2).view(np.int32)
+        self._draws = 0
+        if getattr(self.mechanism, "needs_direction", False):
+            # Published beforehand, so the adversary knows it: part of the state.
+            zeros = [tf.zeros(shape) for shape in self.shapes]
+            self.mechanism.release_direction(zeros, self._fresh_key(), 0)
+        self._initial = [variable.numpy() for variable in self._state]
+
+    def _add_variable(self, shape, dtype, name, initializer="zeros"):
+        variable = keras.Variable(
+            initializer, shape=tuple(shape), dtype=dtype, name=name, trainable=False
+        )
+        self._state.append(variable)
+        return variable
+
+    def _fresh_key(self) -> tf.Tensor:
+        self._draws += 1
+        return tf.random.experimental.stateless_fold_in(
+            tf.constant(self._key), self._draws
+        )
+
+    def noise(self, draws: int) -> np.ndarray:
+        """`[draws, parameters]`: noise of the first release, again and again."""
+
+        @tf.function(jit_compile=self._jit_compile)
+        def draw(key):
+            def one(index):
+                seed = tf.random.experimental.stateless_fold_in(key, index)
+                step = tf.constant(0, tf.int64)
+                return _flat(self.mechanism.draw_noise(self.shapes, seed, step))
+
+            return tf.map_fn(one, tf.range(draws), fn_output_signature=tf.float32)
+
+        return draw(self._fresh_key()).numpy()
+
+    def runs(
+        self,
+        neighbours: Neighbours,
+        runs: int,
+        steps: int,
+        sampling_rate: float,
+        stage: str,
+    ) -> dict[str, Iterator[tuple[np.ndarray, np.ndarray]]]:
+        """What an adversary sees without ("absent") and with the example.
+
+        Args:
+            neighbours: The two batches.
+            runs: How many independent runs of each.
+            steps: Releases in a run; later ones see the state that `refine` left.
+            sampling_rate: Probability that the example takes part in a release.
+            stage: After which stage the adversary looks.
+
+        Returns:
+            For "absent" and "present" an iterator over chunks: `observed`, the
+            release minus what the batch without the example sums up to, and
+            `shift`, by how much the example would move it. Both broadcast to
+            `[chunk, steps, parameters]`.
+        """
+        chunk = min(runs, max(1, _CHUNK_NUMBERS // (steps * self.num_parameters)))
+        simulate = self._compiled(neighbours, chunk, steps, sampling_rate, stage)
+
+        def chunks(included: bool):
+            for done in range(0, runs, chunk):
+                observed, shift = simulate(self._fresh_key(), tf.constant(included))
+                size = min(chunk, runs - done)
+                yield observed.numpy()[:size], shift.numpy()[:size]
+
+        return {"absent": chunks(False), "present": chunks(True)}
+
+    def _compiled(self, neighbours, chunk, steps, sampling_rate, stage):
+        # What comes after the only release cannot change what it reveals.
+        refines = stage == "refine" or steps > 1
+        # Without a past, every run begins in the same state.
+        bounds_once = steps == 1 or not self._state
+
+        def bounds():
+            absent, present = (
+                _flat(
+                    self.mechanism.bound(
+                        MaterializedGradients(
+                            split_rows(tf.constant(rows), self.shapes)
+                        )
+                    )
+                )
+                for rows in (neighbours.absent, neighbours.present)
+            )
+            return absent, present - absent
+
+        def release(key, step, included, bounded):
+            absent, shift = bounded or bounds()
+            noise_seed, coin_seed = (
+                tf.random.experimental.stateless_fold_in(key, 2 * step + part)
+                for part in (0, 1)
+            )
+            coin = tf.random.stateless_uniform([], coin_seed) < sampling_rate
+            total = absent + tf.where(included & coin, shift, tf.zeros_like(shift))
+            step = tf.cast(step, tf.int64)
+            noise = self.mechanism.draw_noise(self.shapes, noise_seed, step)
+            observed = noised = total + _flat(noise)
+            if refines:
+                refined = self.mechanism.refine(
+                    [part[0] for part in split_rows(noised[tf.newaxis], self.shapes)],
+                    step,
+                )
+                observed = _flat(refined) if stage == "refine" else noised
+            return observed - absent, shift
+
+        @tf.function(jit_compile=self._jit_compile)
+        def simulate(key, included):
+            bounded = bounds() if bounds_once else None
+
+            def one_run(index):
+                run_key = tf.random.experimental.stateless_fold_in(key, index)
+                if refines:
+                    for variable, value in zip(self._state, self._initial, strict=True):
+                        variable.assign(value)
+                return tf.map_fn(
+                    lambda step: release(run_key, step, included, bounded),
+                    tf.range(steps),
+                    fn_output_signature=(tf.float32, tf.float32),
+                    parallel_iterations=1,
+                )
+
+            def observed_only(index):
+                return one_run(index)[0]
+
+            if bounded:
+                observed = tf.map_fn(
+                    observed_only,
+                    tf.range(chunk),
+                    fn_output_signature=tf.float32,
+                    parallel_iterations=1,
+                )
+                return observed, bounded[1][tf.newaxis, tf.newaxis]
+            return tf.map_fn(
+                one_run,
+                tf.range(chunk),
+                fn_output_signature=(tf.float32, tf.float32),
+                parallel_iterations=1,
+            )
+
+        return simulate
+
+
+def _flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
