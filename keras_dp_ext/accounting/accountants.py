@@ -200,11 +200,27 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
                 f"Received: count={count}"
             )
     return [
-        (claim.proven, sampling, part)
+        entry
         for event, sampling, count in entries
         for claim, part in Claim(event).between(0, int(count))
         if part > 0
+        for entry in _apart(claim.proven, sampling, part)
     ]
+
+
+def _apart(event: Event, sampling: Sampling, count: int) -> list[Entry]:
+    """One entry for each part of an event that has a sampling of its own.
+
+    What sees the full data set costs the same in every release; under `Shuffled`
+    the rest of the event does not, so that they cannot share a count.
+    """
+    if isinstance(event, ComposedRelease):
+        return [
+            entry for part in event.parts() for entry in _apart(part, sampling, count)
+        ]
+    if isinstance(event, FullBatchRelease):
+        return _apart(event.event, FullBatch(), count)
+    return [(event, sampling, count)]
 
 
 ACCOUNTANTS = {"rdp": epsilon_rdp, "pld": epsilon_pld}

@@ -1,5 +1,6 @@
-"""Keras callbacks: the privacy accountant."""
+"""Keras callbacks: the privacy accountant, and what mechanisms need beside a step."""
 
+from keras_dp_ext.callbacks.full_batch_direction import FullBatchDirection
 from keras_dp_ext.callbacks.privacy_accountant import PrivacyAccountant
 
-__all__ = ["PrivacyAccountant"]
+__all__ = ["FullBatchDirection", "PrivacyAccountant"]

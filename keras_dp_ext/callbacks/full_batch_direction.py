@@ -37,7 +37,7 @@ class FullBatchDirection(keras.callbacks.Callback):
     >>> history = model.fit(
     ...     x, y, 16, verbose=0, callbacks=[FullBatchDirection(x, y)]
     ... )
-    >>> len(optimizer.mechanism.recorded_events()) > 0
+    >>> len(optimizer.mechanism.recorded_events(1)) > 0
     True
     """
 

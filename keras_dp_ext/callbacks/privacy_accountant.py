@@ -207,7 +207,9 @@ class PrivacyAccountant(keras.callbacks.Callback):
         """
         optimizer = self._optimizer()
         entries = optimizer.ledger.entries(releases)
-        recorded = getattr(self._mechanism, "recorded_events", lambda: None)()
+        recorded = getattr(self._mechanism, "recorded_events", lambda group: None)(
+            optimizer._claimed_group()
+        )
         if recorded is None:
             return entries
         claim = optimizer.privacy_claim()
@@ -218,6 +220,10 @@ class PrivacyAccountant(keras.callbacks.Callback):
             # It cannot be told which release was sampled how: the claim holds.
             return entries
         (sampling,) = samplings
+        if isinstance(sampling, Shuffled):
+            # One participation in an epoch may each time be in the release with
+            # the least noise: counts by noise must not be divided by the epoch.
+            sampling = dataclasses.replace(sampling, steps_per_epoch=1)
         return [entry for entry in entries if entry[0] != claim] + [
             (dataclasses.replace(claim, proven=event), sampling, count)
             for event, count in recorded

@@ -253,13 +253,17 @@ class Directional(Mechanism):
         )
 
     def recorded_events(
-        self, examples_per_microbatch: int = 1
+        self, examples_per_microbatch: int
     ) -> list[tuple[events.Event, int]] | None:
         """What the executed releases cost, where that is known only afterwards.
 
         An odometer reading: noise that depends on what was released before is
         composed as it turned out. It is no promise that could have been made in
         advance, which `claim` says (none).
+
+        Args:
+            examples_per_microbatch: As in `claim`. No default: to forget it would
+                be to report half of what several examples cost.
 
         Returns:
             `(event, count)` for all releases so far, each with the least noise that

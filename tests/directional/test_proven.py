@@ -173,7 +173,7 @@ def test_claim_is_that_of_dp_sgd_for_every_direction():
         assert mechanism.claim(1000).proven == events.GaussianRelease(0.9)
         assert mechanism.claim(1000).published is None
         assert mechanism.claim(1000, 8).proven == events.GaussianRelease(0.45)
-        assert mechanism.recorded_events() is None
+        assert mechanism.recorded_events(1) is None
 
 
 @pytest.mark.parametrize(

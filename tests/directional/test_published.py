@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_dp_ext as dp
 from keras_dp_ext import analysis
 from keras_dp_ext.accounting import events
 from keras_dp_ext.analysis.published_budget import best_tau
@@ -67,7 +68,7 @@ def test_least_noise_of_every_step_is_recorded_and_rounded_down(published):
             ).noise_multiplier
         )
         published.release(rows, [step, 5])
-    recorded = published.mechanism.recorded_events()
+    recorded = published.mechanism.recorded_events(1)
     assert sum(count for _, count in recorded) == 20
     multipliers = sorted(
         event.events[1].noise_multiplier
@@ -86,12 +87,27 @@ def test_least_noise_of_every_step_is_recorded_and_rounded_down(published):
     )
 
 
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_shuffling_does_not_hide_the_releases_of_the_direction(accountant):
+    """Every release of `w` sees everybody, whatever batch goes with it."""
+    direction = events.FullBatchRelease(events.GaussianRelease(20.0))
+    nothing = events.GaussianRelease(float("inf"))
+    step = events.ComposedRelease((direction, nothing))
+    ours = dp.accounting.epsilon(
+        [(step, dp.accounting.Shuffled(50, 0.02), 100)], 1e-5, accountant
+    )
+    expected = dp.accounting.epsilon(
+        [(events.GaussianRelease(2.0), dp.accounting.FullBatch(), 1)], 1e-5, accountant
+    )
+    assert ours == pytest.approx(expected, rel=0.01)
+
+
 def test_a_direction_that_was_made_but_not_used_is_counted_too(published):
     published.mechanism.release_direction(_split(np.ones(124)), [0, 1], 0)
     published.mechanism.release_direction(_split(np.ones(124)), [0, 2], 0)
     published.release([np.zeros((1, *s), "float32") for s in SHAPES], [0, 5])
     counts = {
-        type(event): count for event, count in published.mechanism.recorded_events()
+        type(event): count for event, count in published.mechanism.recorded_events(1)
     }
     assert counts == {events.ComposedRelease: 1, events.FullBatchRelease: 1}
 
@@ -130,7 +146,7 @@ def test_uniform_direction_is_isotropic_and_spends_nothing_on_w(harness):
     claim = h.mechanism.claim(124)
     assert claim.proven == events.GaussianRelease(whole.isotropic_multiplier)
     h.release([np.zeros((1, *s), "float32") for s in SHAPES], [0, 5])
-    ((event, count),) = h.mechanism.recorded_events()
+    ((event, count),) = h.mechanism.recorded_events(1)
     assert count == 1
     assert event.noise_multiplier == pytest.approx(whole.isotropic_multiplier, rel=0.03)
     assert event.noise_multiplier <= whole.isotropic_multiplier

@@ -129,7 +129,7 @@ def test_published_takes_the_direction_from_the_callback_and_records_its_noise()
     model = _compile(_model(), optimizer)
     model.fit(x, y, 16, epochs=2, verbose=0, callbacks=[FullBatchDirection(x, y, 40)])
     assert all(np.all(np.isfinite(w)) for w in model.get_weights())
-    recorded = optimizer.mechanism.recorded_events()
+    recorded = optimizer.mechanism.recorded_events(1)
     steps = [
         (e, n) for e, n in recorded if isinstance(e, dp.accounting.ComposedRelease)
     ]
@@ -139,6 +139,32 @@ def test_published_takes_the_direction_from_the_callback_and_records_its_noise()
         ledger.add(dp.accounting.Claim(event), dp.accounting.Poisson(16 / 64), count)
     proven = ledger.epsilon(0, 1e-5)
     assert proven > 10 * optimizer.mechanism.published_epsilon(8)
+
+
+@pytest.mark.parametrize("num_microbatches", [None, 8])
+def test_the_accountant_reports_what_the_recorded_noise_really_gives(
+    num_microbatches,
+):
+    x, y = _data()
+    optimizer = _published_optimizer(num_microbatches=num_microbatches)
+    model = _compile(_model(), optimizer)
+    accountant = dp.callbacks.PrivacyAccountant(delta=1e-5)
+    model.fit(
+        dp.data.shuffled_batches(x, y, batch_size=16),
+        epochs=2,
+        verbose=0,
+        callbacks=[dp.callbacks.FullBatchDirection(x, y), accountant],
+    )
+    group = 1 if num_microbatches is None else 2
+    entries = [
+        # In the worst case an example is in the quietest release of every epoch.
+        (event, dp.accounting.FullBatch(), count)
+        for event, count in optimizer.mechanism.recorded_events(group)
+    ]
+    assert accountant.epsilon == pytest.approx(dp.accounting.epsilon(entries, 1e-5))
+    assert accountant.epsilon < float("inf")
+    assert accountant.published_epsilon < 2.1
+    assert "quietest" in accountant.statement()
 
 
 def test_the_direction_is_the_gradient_of_all_the_data():
