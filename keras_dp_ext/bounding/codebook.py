@@ -182,18 +182,7 @@ class Codebook:
             shape `[vectors, bins]`: how many entries of a vector have each
             magnitude. Entries that are 0 are left out.
         """
-        blocks = self.blocks(num_parameters)
-        values = np.concatenate([block.table for block in blocks], axis=1)
-        values = values.astype(np.float64)
-        widths = np.concatenate([block.widths for block in blocks])
-        grid = _profile_grid(values, self.norm / math.sqrt(num_parameters))
-        # Bin 0 collects the zeros and is dropped.
-        bins = np.searchsorted(np.append(0.0, grid), values, side="left")
-        counts = np.zeros([self.size, grid.size + 1], np.int64)
-        np.add.at(counts, (np.arange(self.size)[:, None], bins), widths)
-        counts = counts[:, 1:]
-        used = counts.any(axis=0)
-        return grid[used], counts[:, used]
+        return _profiles(self, int(num_parameters))
 
     def serialize(self) -> dict[str, Any]:
         """A JSON dictionary that `codebook.get` turns back."""
@@ -262,7 +251,7 @@ def _step_ends(size: int) -> np.ndarray:
     return np.array(ends[1:], np.int64)
 
 
-# A codebook for a model is asked for by the bound and by the accountant.
+# Vectors and profiles are asked for at every trace and at every epoch's end.
 @functools.lru_cache(maxsize=8)
 def _draw(codebook: Codebook, num_parameters: int) -> tuple[Block, ...]:
     sizes = codebook.layer_sizes or (num_parameters,)
@@ -273,6 +262,24 @@ def _draw(codebook: Codebook, num_parameters: int) -> tuple[Block, ...]:
         _draw_block(codebook, size, norm, random)
         for size, norm in zip(sizes, norms, strict=True)
     )
+
+
+@functools.lru_cache(maxsize=8)
+def _profiles(codebook: Codebook, num_parameters: int) -> tuple[np.ndarray, np.ndarray]:
+    blocks = codebook.blocks(num_parameters)
+    values = np.concatenate([block.table for block in blocks], axis=1)
+    values = values.astype(np.float64)
+    widths = np.concatenate([block.widths for block in blocks])
+    grid = _profile_grid(values, codebook.norm / math.sqrt(num_parameters))
+    # Bin 0 collects the zeros and is dropped.
+    bins = np.searchsorted(np.append(0.0, grid), values, side="left")
+    counts = np.zeros([codebook.size, grid.size + 1], np.int64)
+    np.add.at(counts, (np.arange(codebook.size)[:, None], bins), widths)
+    counts = counts[:, 1:]
+    used = counts.any(axis=0)
+    magnitudes, counts = grid[used], counts[:, used]
+    magnitudes.flags.writeable = counts.flags.writeable = False
+    return magnitudes, counts
 
 
 def _draw_block(
