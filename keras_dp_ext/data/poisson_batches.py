@@ -39,6 +39,9 @@ def poisson_batches(
     random examples; the little that this costs is accounted in delta (see
     `keras_dp_ext/data/capacity.py`).
 
+    Compile with `weighted_metrics=["accuracy"]` rather than `metrics`: Keras counts
+    padding as examples in the latter.
+
     The pipeline is finite, and draws new lots each time it is iterated. It keeps
     its label through `map` and `prefetch`, so images can stay `uint8` here and be
     scaled behind it or in the model.

@@ -1,0 +1,256 @@
+"""One private training, from settings to a fitted model with its epsilon."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dp_ext import noise as noises
+from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, calibration
+from keras_dp_ext.accounting.default_delta import default_delta
+from keras_dp_ext.bounding.codebook import Codebook
+from keras_dp_ext.callbacks import PrivacyAccountant
+from keras_dp_ext.cli._settings import Settings
+from keras_dp_ext.data import DataSet, PrivatePCA, poisson_batches
+from keras_dp_ext.mechanisms import describe
+from keras_dp_ext.optimizers import make_private
+from keras_dp_ext.presets import Recipe, build_model, find_recipe
+
+# A private PCA may spend this share of the target by itself, and needs no more than
+# Abadi et al. gave it at epsilon 8: (sigma_pca at epsilon) = (16, 0.5), (7, 2), (4, 8).
+_PCA_SHARE = 0.3
+_PCA_LEAST_NOISE = 4.0
+
+
+class Experiment:
+    """A model, its data and its privacy, ready to be fitted.
+
+    Args:
+        settings: What to do.
+        data: The data set.
+        model: A model to continue with, compiled with a private optimizer; by
+            default a new one is made.
+
+    Attributes:
+        model: The compiled model.
+        accountant: The `PrivacyAccountant` that watches it.
+        noise_multiplier: Noise over the L2 norm of one example.
+        recipe: The recipe, with the settings put in.
+    """
+
+    def __init__(
+        self, settings: Settings, data: DataSet, model: keras.Model | None = None
+    ):
+        self.settings = settings
+        self.data = data
+        self.recipe = _with_settings(
+            find_recipe(data.name, settings.model, settings.mechanism), settings
+        )
+        self.delta = settings.delta or default_delta(len(data.x_train))
+        self.lots = poisson_batches(
+            data.x_train,
+            data.y_train.astype(np.int32),
+            batch_size=self.recipe.batch_size,
+            accumulation_steps=settings.accumulation_steps,
+        )
+        self.steps_per_epoch = self.lots.dp_sampling.steps_per_epoch
+        self.model = self._new_model() if model is None else model
+        self.accountant = PrivacyAccountant(
+            delta=self.delta,
+            target_epsilon=settings.budget,
+            accountant=settings.accountant,
+        )
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise of the gradients over the L2 norm of one example."""
+        mechanism = self.model.optimizer.mechanism
+        if self.settings.mechanism == "encoding":
+            return mechanism.noise.scale / mechanism.codebook.norm
+        return mechanism.noise_multiplier
+
+    @property
+    def epochs_done(self) -> int:
+        """Complete epochs, by the optimizer's counter of releases."""
+        return int(self.model.optimizer.releases.numpy()) // self.steps_per_epoch
+
+    def fit(
+        self, callbacks: Sequence[keras.callbacks.Callback] = (), verbose: Any = "auto"
+    ) -> None:
+        """Trains up to the recipe's number of epochs, or to the end of the budget."""
+        self.model.fit(
+            self.lots,
+            epochs=self.recipe.epochs,
+            initial_epoch=self.epochs_done,
+            validation_data=(self.data.x_test, self.data.y_test.astype(np.int32)),
+            validation_batch_size=1024,
+            callbacks=[self.accountant, *callbacks],
+            shuffle=False,
+            verbose=verbose,
+        )
+
+    def test_accuracy(self) -> float:
+        """Accuracy on the test set."""
+        figures = self.model.evaluate(
+            self.data.x_test,
+            self.data.y_test.astype(np.int32),
+            batch_size=1024,
+            verbose=0,
+            return_dict=True,
+        )
+        return float(figures["accuracy"])
+
+    # Making the model -----------------------------------------------------
+
+    def _new_model(self) -> keras.Model:
+        if self.settings.seed is not None:
+            keras.utils.set_random_seed(self.settings.seed)
+        model = build_model(self.recipe.model, self.data)
+        spent = self._adapt(model)
+        arguments = self._mechanism_arguments(model, spent)
+        optimizer = self._optimizer(arguments)
+        # Weighted, so that padding does not count.
+        model.compile(optimizer, loss=_loss(model), weighted_metrics=["accuracy"])
+        optimizer.build(model.trainable_variables)
+        ledger = optimizer.ledger
+        for layer in spent:
+            ledger.add(layer.claim, layer.sampling, layer.releases)
+        optimizer.ledger = ledger
+        return model
+
+    def _adapt(self, model: keras.Model) -> list[PrivatePCA]:
+        """Adapts the layers that look at the data, privately; returns them."""
+        private = [layer for layer in model.layers if isinstance(layer, PrivatePCA)]
+        for layer in model.layers:
+            adaptive = isinstance(layer, keras.layers.Normalization)
+            if adaptive and layer.input_mean is None:
+                raise ValueError(
+                    f"Layer `{layer.name}` would hold mean and variance of the data "
+                    "without noise. Pass public constants: Normalization(mean=..., "
+                    "variance=...)."
+                )
+        if len(private) > 1:
+            raise ValueError("A model can have one PrivatePCA layer. Received: several")
+        for layer in private:
+            layer.noise_multiplier = self._pca_noise_multiplier(layer)
+            layer.adapt(self.data.x_train)
+        return private
+
+    def _pca_noise_multiplier(self, layer: PrivatePCA) -> float:
+        given = self.settings.pca_noise_multiplier
+        if given is not None:
+            return float(given)
+        if self.settings.budget is None:
+            return layer.noise_multiplier
+        sigma = calibration.calibrate_noise(
+            GaussianRelease,
+            FullBatch(),
+            1,
+            target_epsilon=_PCA_SHARE * self.settings.budget,
+            delta=self.delta,
+        )
+        return max(sigma, _PCA_LEAST_NOISE)
+
+    def _mechanism_arguments(
+        self, model: keras.Model, spent: Sequence[PrivatePCA]
+    ) -> dict[str, Any]:
+        """The arguments of the mechanism, with its noise calibrated if need be."""
+        num_parameters = sum(
+            math.prod(variable.shape) for variable in model.trainable_variables
+        )
+        multiplier = self.settings.noise_multiplier
+        if multiplier is None:
+            label = self.lots.dp_sampling
+            multiplier = calibration.calibrate_noise(
+                lambda scale: self._claim(scale, num_parameters).proven,
+                label.sampling,
+                self.steps_per_epoch * self.recipe.epochs,
+                target_epsilon=self.settings.budget,
+                delta=self.delta,
+                accountant=self.settings.accountant,
+                others=[(p.claim.proven, p.sampling, p.releases) for p in spent],
+            )
+        return self._arguments_at(multiplier)
+
+    def _claim(self, multiplier: float, num_parameters: int) -> Claim:
+        arguments = self._arguments_at(multiplier)
+        return describe.claim(self.settings.mechanism, num_parameters, **arguments)
+
+    def _arguments_at(self, multiplier: float) -> dict[str, Any]:
+        """The mechanism's arguments with noise `multiplier` times the L2 norm."""
+        arguments = dict(self.recipe.mechanism_arguments)
+        if self.settings.mechanism != "encoding":
+            return {**arguments, "noise_multiplier": multiplier}
+        norm = arguments.pop("l2_norm_clip", 1.0)
+        arguments.setdefault("codebook", Codebook(norm=norm))
+        noise = noises.get(arguments.get("noise", "student-t"))
+        return {**arguments, "noise": noise.with_scale(norm * multiplier)}
+
+    def _optimizer(self, mechanism_arguments: dict[str, Any]):
+        recipe = self.recipe
+        rate: Any = recipe.learning_rate
+        if recipe.final_learning_rate is not None:
+            rate = keras.optimizers.schedules.PolynomialDecay(
+                initial_learning_rate=rate,
+                decay_steps=self.steps_per_epoch * recipe.epochs,
+                end_learning_rate=recipe.final_learning_rate,
+            )
+        return optimizer_class(self.settings.mechanism, recipe.optimizer)(
+            learning_rate=rate,
+            gradient_accumulation_steps=self.settings.accumulation_steps,
+            **recipe.optimizer_arguments,
+            **mechanism_arguments,
+        )
+
+
+def optimizer_class(mechanism: str, optimizer: str) -> type:
+    """The private optimizer class of a mechanism on top of a Keras optimizer.
+
+    Args:
+        mechanism: Name of the mechanism.
+        optimizer: Name of a class in `keras.optimizers`.
+
+    Raises:
+        ValueError: If Keras has no such optimizer.
+    """
+    base = getattr(keras.optimizers, optimizer, None)
+    if not (inspect.isclass(base) and issubclass(base, keras.optimizers.Optimizer)):
+        raise ValueError(
+            "Argument `--optimizer` must be a class in keras.optimizers, such as SGD "
+            f"or Adam. Received: {optimizer}"
+        )
+    return make_private(base, type(describe.mechanism(mechanism)))
+
+
+def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:
+    """The recipe, with everything that was asked for put in."""
+    changes: dict[str, Any] = {
+        name: getattr(settings, name)
+        for name in ("epochs", "batch_size", "learning_rate", "optimizer")
+        if getattr(settings, name) is not None
+    }
+    if settings.learning_rate is not None and recipe.final_learning_rate is not None:
+        ratio = recipe.final_learning_rate / recipe.learning_rate
+        changes["final_learning_rate"] = ratio * settings.learning_rate
+    if changes.get("optimizer", recipe.optimizer) != recipe.optimizer:
+        changes["optimizer_arguments"] = {}
+    mechanism = dict(recipe.mechanism_arguments)
+    for name in ("l2_norm_clip", "noise"):
+        if getattr(settings, name) is not None:
+            mechanism[name] = getattr(settings, name)
+    mechanism.update(settings.options)
+    return dataclasses.replace(recipe, mechanism_arguments=mechanism, **changes)
+
+
+def _loss(model: keras.Model) -> keras.losses.Loss:
+    """Cross-entropy of the logits, or of the probabilities that a softmax gives."""
+    activation = getattr(model.layers[-1], "activation", None)
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=activation is not keras.activations.softmax
+    )

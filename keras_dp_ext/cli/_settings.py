@@ -1,0 +1,226 @@
+"""The arguments of `keras-dp train` and `keras-dp compare`, as one value."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from keras_dp_ext.cli._training import _MECHANISMS, _NOISES, _number, _positive_int
+
+#: Used where neither a target nor a noise is given.
+DEFAULT_TARGET_EPSILON = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a training was asked to do. `None` leaves it to the recipe.
+
+    Attributes:
+        dataset: Name for `data.load`, or the path of an `.npz` file.
+        data_dir: Directory of `.npz` files.
+        model: Name of a preset model, or `module:function`.
+        mechanism: Name of the mechanism.
+        noise: Name of the noise, for encoding.
+        optimizer: Name of the Keras optimizer class.
+        target_epsilon: Budget to which the noise is calibrated.
+        noise_multiplier: Noise over the L2 norm of one example, in place of a target.
+        delta: Target delta.
+        accountant: "rdp" or "pld".
+        epochs: Passes over the data.
+        batch_size: Expected examples in a lot.
+        accumulation_steps: Batches over which a lot is spread, to save memory.
+        learning_rate: Learning rate.
+        l2_norm_clip: L2 norm to which one example is bounded.
+        pca_noise_multiplier: Noise of a `PrivatePCA` layer in the model.
+        options: Further arguments of the mechanism.
+        seed: Of the initial weights. Lots and noise never depend on it.
+    """
+
+    dataset: str = "digits"
+    data_dir: str | None = None
+    model: str | None = None
+    mechanism: str = "dpsgd"
+    noise: str | None = None
+    optimizer: str | None = None
+    target_epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float | None = None
+    accountant: str = "rdp"
+    epochs: int | None = None
+    batch_size: int | None = None
+    accumulation_steps: int = 1
+    learning_rate: float | None = None
+    l2_norm_clip: float | None = None
+    pca_noise_multiplier: float | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self):
+        for name in ("target_epsilon", "learning_rate", "l2_norm_clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(
+                    f"Argument `--{name.replace('_', '-')}` must be positive and "
+                    f"finite. Received: {value}"
+                )
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(
+                f"Argument `--delta` must be between 0 and 1. Received: {self.delta}"
+            )
+        if self.target_epsilon is not None and self.noise_multiplier is not None:
+            raise ValueError(
+                "Pass `--target-epsilon` or `--noise-multiplier`, not both."
+            )
+        if self.noise is not None and self.mechanism != "encoding":
+            raise ValueError(
+                "Argument `--noise` applies to `--mechanism encoding` only."
+            )
+
+    @property
+    def budget(self) -> float | None:
+        """The target epsilon; `None` if the noise is given instead."""
+        if self.noise_multiplier is not None:
+            return None
+        return self.target_epsilon or DEFAULT_TARGET_EPSILON
+
+    def write(self, path: Path) -> None:
+        """Writes a JSON file."""
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Settings:
+        """Reads what `write` wrote."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            raise ValueError(
+                f"Argument `--resume` needs a training in {path.parent}, and there is "
+                "none."
+            ) from None
+        except (TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is broken: {error}") from None
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace, **changes: Any) -> Settings:
+        """The settings in parsed arguments that have the same names."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        values = {n: getattr(arguments, n) for n in names if hasattr(arguments, n)}
+        values["options"] = dict(arguments.options or ())
+        return cls(**{**values, **changes})
+
+
+def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Adds the arguments that the settings are made of.
+
+    Args:
+        parser: The subcommand's parser.
+        several: Leaves out mechanism and seed, of which there will be several.
+    """
+    data = parser.add_argument_group("data and model")
+    data.add_argument(
+        "--dataset",
+        default="digits",
+        metavar="NAME",
+        help="digits (embedded, the default), mnist, fashion_mnist, cifar10, "
+        "svhn_cropped, adult, imdb, or the path of an .npz file",
+    )
+    data.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="directory of .npz files. Default: $KERAS_DP_DATA",
+    )
+    data.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a preset (tanh_cnn, small_cnn, cifar_cnn, pca_mlp, mlp, linear, "
+        "embedding_bag), or module:function, called with the data set",
+    )
+    privacy = parser.add_argument_group("privacy")
+    if not several:
+        privacy.add_argument(
+            "--mechanism", choices=_MECHANISMS, default="dpsgd", help="default: dpsgd"
+        )
+    privacy.add_argument(
+        "--noise", choices=_NOISES, help="encoding: the noise. Default: student-t"
+    )
+    privacy.add_argument(
+        "--target-epsilon",
+        type=_number,
+        metavar="EPSILON",
+        help="the noise is calibrated to it. "
+        f"Default: {DEFAULT_TARGET_EPSILON:g}, unless noise is given",
+    )
+    if not several:
+        privacy.add_argument(
+            "--noise-multiplier",
+            type=_number,
+            metavar="SIGMA",
+            help="noise over L2 norm of one example, in place of a target",
+        )
+    privacy.add_argument(
+        "--delta",
+        type=_number,
+        help="default: the greatest power of ten below 1 / examples",
+    )
+    privacy.add_argument(
+        "--accountant",
+        choices=("rdp", "pld"),
+        default="rdp",
+        help="default: rdp. pld is tighter, for gaussian noise",
+    )
+    privacy.add_argument(
+        "--l2-norm-clip", type=_number, metavar="C", help="bound of one example"
+    )
+    privacy.add_argument(
+        "--pca-noise-multiplier",
+        type=_number,
+        metavar="SIGMA",
+        help="noise of the private PCA, for models that have one",
+    )
+    privacy.add_argument(
+        "--set",
+        dest="options",
+        action="append",
+        type=_option,
+        metavar="KEY=VALUE",
+        help="a further argument of the mechanism, such as direction=adaclip",
+    )
+    training = parser.add_argument_group("training")
+    training.add_argument("--epochs", type=_positive_int, metavar="N")
+    training.add_argument(
+        "--batch-size",
+        type=_positive_int,
+        metavar="N",
+        help="expected number of examples in a lot",
+    )
+    training.add_argument(
+        "--accumulation-steps",
+        type=_positive_int,
+        default=1,
+        metavar="N",
+        help="spread a lot over N batches, to save memory",
+    )
+    training.add_argument(
+        "--optimizer", metavar="NAME", help="a Keras optimizer, such as SGD or Adam"
+    )
+    training.add_argument("--learning-rate", type=_number, metavar="RATE")
+    if not several:
+        training.add_argument(
+            "--seed",
+            type=int,
+            help="of the initial weights. Lots and noise never depend on it",
+        )
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not (key.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE. Received: {text}")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value

@@ -1,0 +1,201 @@
+"""Named models. Each takes a `DataSet` and returns a model that outputs logits."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+
+import keras
+
+from keras_dp_ext.data.data_set import DataSet
+from keras_dp_ext.data.private_pca import PrivatePCA
+
+layers = keras.layers
+
+
+def tanh_cnn(data: DataSet) -> keras.Model:
+    """TF-Privacy's convolutional network for MNIST, with bounded activations.
+
+    26,010 parameters on 28 x 28 pixels. Tanh instead of ReLU keeps activations, and
+    so gradients, from growing: less is lost in the clip.
+
+    References:
+        [Papernot et al., 2021](https://arxiv.org/abs/2007.14191)
+    """
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Rescaling(2.0 / data.scale, offset=-1.0),
+            layers.Conv2D(16, 8, strides=2, padding="same", activation="tanh"),
+            layers.MaxPooling2D(2, strides=1),
+            layers.Conv2D(32, 4, strides=2, activation="tanh"),
+            layers.MaxPooling2D(2, strides=1),
+            layers.Flatten(),
+            layers.Dense(32, activation="tanh"),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+def small_cnn(data: DataSet) -> keras.Model:
+    """One convolution, for images of 8 x 8 pixels."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Rescaling(2.0 / data.scale, offset=-1.0),
+            layers.Conv2D(16, 3, activation="tanh"),
+            layers.MaxPooling2D(2),
+            layers.Flatten(),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+def cifar_cnn(data: DataSet) -> keras.Model:
+    """The convolutional network for CIFAR-10 of Papernot et al., 2021."""
+    blocks = []
+    for filters in (32, 64, 128):
+        blocks += [
+            layers.Conv2D(filters, 3, padding="same", activation="tanh"),
+            layers.Conv2D(filters, 3, padding="same", activation="tanh"),
+            layers.MaxPooling2D(2),
+        ]
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Rescaling(2.0 / data.scale, offset=-1.0),
+            *blocks,
+            layers.Flatten(),
+            layers.Dense(128, activation="tanh"),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+def pca_mlp(data: DataSet) -> keras.Model:
+    """Abadi et al.: 60 private principal components, 1000 hidden units.
+
+    The projections of unit-norm inputs are small (their squares sum to at most 1), so
+    they are multiplied by a constant; otherwise the clip sees biases only.
+    """
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            PrivatePCA(num_components=60),
+            layers.Rescaling(20.0),
+            layers.Dense(1000, activation="relu"),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+def mlp(data: DataSet) -> keras.Model:
+    """Two small hidden layers with tanh, for tables."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Flatten(),
+            layers.Rescaling(1.0 / data.scale),
+            layers.Dense(64, activation="tanh"),
+            layers.Dense(32, activation="tanh"),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+def linear(data: DataSet) -> keras.Model:
+    """Logistic regression."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Flatten(),
+            layers.Rescaling(1.0 / data.scale),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+def embedding_bag(data: DataSet) -> keras.Model:
+    """The mean of word embeddings, for token numbers below 10,000 (0 is padding)."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:], dtype="int32"),
+            layers.Embedding(10_000, 16),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(32, activation="tanh"),
+            layers.Dense(data.num_classes),
+        ]
+    )
+
+
+#: The models that the command line knows by name.
+MODELS: dict[str, Callable[[DataSet], keras.Model]] = {
+    function.__name__: function
+    for function in (
+        tanh_cnn,
+        small_cnn,
+        cifar_cnn,
+        pca_mlp,
+        mlp,
+        linear,
+        embedding_bag,
+    )
+}
+
+
+def build_model(identifier: str, data: DataSet) -> keras.Model:
+    """Builds a model for a data set.
+
+    Args:
+        identifier: A name in `MODELS`, or `module:function` for a function of your
+            own that takes a `DataSet` and returns a built Keras model.
+        data: The data set.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If there is no such model, or it does not fit the data.
+    """
+    module_name, colon, function_name = identifier.partition(":")
+    if colon:
+        function = _own_function(module_name, function_name)
+    elif identifier in MODELS:
+        function = MODELS[identifier]
+    else:
+        raise ValueError(
+            f"Argument `model` must be one of {', '.join(MODELS)}, or "
+            f"`module:function`. Received: model={identifier}"
+        )
+    try:
+        model = function(data)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"Model `{identifier}` cannot be built for data set `{data.name}` with "
+            f"inputs of shape {data.x_train.shape[1:]}: {error}"
+        ) from error
+    if not isinstance(model, keras.Model) or not model.built:
+        raise ValueError(
+            f"Function `{identifier}` must return a built keras.Model. "
+            f"Received: {type(model).__name__}"
+        )
+    if model.output_shape != (None, data.num_classes):
+        raise ValueError(
+            f"Model `{identifier}` must have {data.num_classes} outputs for data set "
+            f"`{data.name}`. Received: output_shape={model.output_shape}"
+        )
+    return model
+
+
+def _own_function(module_name: str, function_name: str) -> Callable:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            "Argument `model` must name a function that can be imported. Received: "
+            f"model={module_name}:{function_name} ({error})"
+        ) from error
