@@ -58,6 +58,20 @@ class Contribution(abc.ABC):
         )
 
 
+def _in_own_units(factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Every row divided by its largest magnitude, and these magnitudes.
+
+    A norm that is a product of two factors' norms is wrong where one square
+    underflows and the other is huge: inputs of 1e-19 with gradients of 1e19 would
+    count as zero and slip through the clipping, fifty times too large.
+    """
+    axes = list(range(1, factor.shape.rank))
+    unit = tf.reduce_max(tf.abs(factor), axis=axes, keepdims=True)
+    # Flushed denormals leave no magnitude to divide by: they count as they are.
+    unit = tf.where(unit > 0.0, unit, tf.ones_like(unit))
+    return factor / unit, tf.reshape(unit, [-1])
+
+
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     return value * tf.reshape(coefficients, [-1] + [1] * (value.shape.rank - 1))
 
@@ -133,12 +147,15 @@ class OuterProducts(Contribution):
         return tf.reduce_sum(tf.square(self._materialized), axis=[1, 2])
 
     def _norm_squared_of_single(self, scale):
-        left = tf.square(self._left[:, 0])
-        right = tf.square(self._right[:, 0])
+        left, left_unit = _in_own_units(self._left[:, 0])
+        right, right_unit = _in_own_units(self._right[:, 0])
+        left, right = tf.square(left), tf.square(right)
         if scale is None:
-            return tf.reduce_sum(left, axis=1) * tf.reduce_sum(right, axis=1)
-        inverse = tf.math.reciprocal(tf.square(tf.reshape(scale, self._sizes[1:])))
-        return tf.reduce_sum(tf.matmul(left, inverse) * right, axis=1)
+            inner = tf.reduce_sum(left, axis=1) * tf.reduce_sum(right, axis=1)
+        else:
+            inverse = tf.math.reciprocal(tf.square(tf.reshape(scale, self._sizes[1:])))
+            inner = tf.reduce_sum(tf.matmul(left, inverse) * right, axis=1)
+        return inner * tf.square(left_unit * right_unit)
 
     def _ghost_norm_squared(self):
         """`|sum_t a_t (x) d_t|^2 = sum_ts (a_t . a_s) (d_t . d_s)`.
@@ -146,13 +163,16 @@ class OuterProducts(Contribution):
         Terms can cancel; what rounding may have taken away is added, so that the
         result is never too small and clipping never too weak.
         """
-        left = tf.matmul(self._left, self._left, transpose_b=True)
-        right = tf.matmul(self._right, self._right, transpose_b=True)
+        left, left_unit = _in_own_units(self._left)
+        right, right_unit = _in_own_units(self._right)
+        left = tf.matmul(left, left, transpose_b=True)
+        right = tf.matmul(right, right, transpose_b=True)
         absolute = tf.reduce_sum(
             tf.sqrt(tf.linalg.diag_part(left) * tf.linalg.diag_part(right)), axis=1
         )
         exact = tf.reduce_sum(left * right, axis=[1, 2])
-        return tf.maximum(exact, 0.0) + _ROUNDING * tf.square(absolute)
+        total = tf.maximum(exact, 0.0) + _ROUNDING * tf.square(absolute)
+        return total * tf.square(left_unit * right_unit)
 
     def weighted_sum(self, coefficients):
         if self.is_materialized:

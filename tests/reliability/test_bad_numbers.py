@@ -1,0 +1,121 @@
+"""Whatever numbers an example holds, it moves the weights no further than allowed."""
+
+import keras
+import numpy as np
+import pytest
+from reliability_models import data, dense_model, flat, silent, update
+
+# (input, target) of one example: what training data should never contain.
+POISON = {
+    "nan": (np.nan, 1.0),
+    "inf": (np.inf, 1.0),
+    "nan target": (1.0, np.nan),
+    "inf target": (1.0, -np.inf),
+    "1e30": (1e30, 1e30),
+    "overflow": (3e38, -3e38),
+    "denormal": (1e-40, 1e-40),
+    "denormal times huge": (1e-40, 1e38),
+}
+MECHANISMS = ("DPSGD", "TanhSGD", "EncodedSGD")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_poisoned_example_stays_within_the_bound_and_harms_nobody(mechanism):
+    x, y = data(8)
+    model = dense_model()
+    model.compile(silent(mechanism), loss="mse", jit_compile=False)
+    weights = model.get_weights()
+    healthy = update(model, x[1:], y[1:])
+    for name, (value, target) in POISON.items():
+        bad_x, bad_y = x.copy(), y.copy()
+        bad_x[0], bad_y[0] = value, target
+        model.set_weights(weights)
+        moved = update(model, bad_x, bad_y)
+        assert np.isfinite(moved).all(), name
+        # Both bounds have norm 1: the sums differ by one bounded row at most.
+        assert np.linalg.norm(moved - healthy) <= 1.0 + 1e-5, name
+
+
+def test_an_example_with_nan_contributes_exactly_nothing():
+    x, y = data(8)
+    model = dense_model()
+    model.compile(silent(), loss="mse", jit_compile=True)
+    weights = model.get_weights()
+    bad = x.copy()
+    bad[3, 1] = np.nan
+    moved = update(model, bad, y)
+    model.set_weights(weights)
+    masked = update(model, x, y, sample_weight=(np.arange(8) != 3).astype("float32"))
+    np.testing.assert_allclose(moved, masked, atol=1e-6)
+
+
+@pytest.mark.parametrize("positions, jit_compile", [(1, True), (3, False)])
+def test_underflow_of_one_factor_does_not_hide_a_large_gradient(positions, jit_compile):
+    # The attack: |a|^2 underflows to 0 while |d|^2 is near the float32 limit, so
+    # that |a|^2 |d|^2 is 0 and a gradient of norm 57 passes as if it were zero.
+    model = keras.Sequential(
+        [
+            keras.Input([positions, 1000]),
+            keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros"),
+            keras.layers.GlobalAveragePooling1D(),
+        ]
+    )
+    model.compile(silent(), loss="mse", jit_compile=jit_compile)
+    weights = model.get_weights()
+    for value, target in [(1e-19, 9e18), (1e-30, 1e30), (1e30, 1e-30), (1e-38, 1e38)]:
+        x = np.zeros((4, positions, 1000), "float32")
+        x[0] = value
+        y = np.array([[target], [0], [0], [0]], "float32")
+        model.set_weights(weights)
+        assert np.linalg.norm(update(model, x, y)) <= 1.0 + 1e-5, (value, target)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_gradients_of_zero_give_an_update_of_zero(mechanism):
+    model = dense_model()
+    model.compile(silent(mechanism), loss="mse")
+    x = np.zeros((8, 4), "float32")
+    moved = update(model, x, model.predict(x, verbose=0))
+    np.testing.assert_allclose(moved, 0.0, atol=1e-9)
+
+
+def test_a_batch_of_one_equals_its_clipped_gradient():
+    x, y = data(1)
+    model = dense_model()
+    model.compile(silent(l2_norm_clip=0.5), loss="mse")
+    assert np.linalg.norm(update(model, x, 100 + y)) == pytest.approx(0.5, rel=1e-5)
+
+
+def test_sample_weights_of_zero_remove_and_negative_ones_reverse():
+    x, y = data(8)
+    model = dense_model()
+    model.compile(silent(l2_norm_clip=1e-2), loss="mse")
+    weights = model.get_weights()
+    plain = update(model, x, y)
+    model.set_weights(weights)
+    reversed_ = update(model, x, y, sample_weight=-np.ones(8, "float32"))
+    np.testing.assert_allclose(reversed_, -plain, atol=1e-6)
+    model.set_weights(weights)
+    nothing = update(model, x, y, sample_weight=np.zeros(8, "float32"))
+    np.testing.assert_array_equal(nothing, 0.0)
+
+
+def test_labels_out_of_range_are_refused_or_contribute_nothing():
+    x, _ = data(8)
+    labels = np.array([0, 1, 1, 0, 7, 1, 0, 1])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = dense_model(outputs=2)
+    model.compile(silent(), loss=loss, jit_compile=True)
+    weights = model.get_weights()
+    moved = update(model, x, labels)
+    model.set_weights(weights)
+    others = np.arange(8) != 4
+    expected = update(model, x, labels * others, sample_weight=others.astype("float32"))
+    np.testing.assert_allclose(moved, expected, atol=1e-6)
+
+    model = dense_model(outputs=2)
+    model.compile(silent(), loss=loss, jit_compile=False)
+    before = flat(model)
+    with pytest.raises(Exception, match="label value"):
+        model.train_on_batch(x, labels)
+    np.testing.assert_array_equal(flat(model), before)
