@@ -1,6 +1,27 @@
 """Audits: privacy measured from outside, by attacks, to catch false claims."""
 
 from keras_dp_ext.audit.audit_mechanism import audit_mechanism
+from keras_dp_ext.audit.audit_training import audit_training
 from keras_dp_ext.audit.mechanism_audit import MechanismAudit
+from keras_dp_ext.audit.membership_inference import (
+    MembershipInference,
+    membership_inference,
+)
+from keras_dp_ext.audit.plot import plot_audit, plot_roc
+from keras_dp_ext.audit.roc import Roc
+from keras_dp_ext.audit.shadow import Shadow, train_shadows
+from keras_dp_ext.audit.training_audit import TrainingAudit
 
-__all__ = ["MechanismAudit", "audit_mechanism"]
+__all__ = [
+    "MechanismAudit",
+    "MembershipInference",
+    "Roc",
+    "Shadow",
+    "TrainingAudit",
+    "audit_mechanism",
+    "audit_training",
+    "membership_inference",
+    "plot_audit",
+    "plot_roc",
+    "train_shadows",
+]

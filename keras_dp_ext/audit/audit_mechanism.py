@@ -77,7 +77,7 @@ def audit_mechanism(
     >>> import keras_dp_ext as dp
     >>> mechanism = dp.mechanisms.DPSGD(l2_norm_clip=1.0, noise_multiplier=1.0)
     >>> audit = audit_mechanism(mechanism, runs=20_000)
-    >>> audit.verdict, audit.epsilon > 0.9 * audit.proven_epsilon
+    >>> audit.verdict, audit.epsilon > 0.8 * audit.proven_epsilon
     ('holds', True)
 
     References:
