@@ -25,8 +25,7 @@ def ellipsoid_clip(
     Args:
         gradients: The rows.
         l2_norm_clip: The radius `C`.
-        scales: For each variable the axes `s_i`, positive. An infinite axis drops
-            its coordinate: it neither counts in the norm nor appears in the sum.
+        scales: For each variable the axes `s_i`, positive and finite.
 
     Returns:
         For each variable, the sum in float32.
@@ -40,9 +39,4 @@ def ellipsoid_clip(
         tf.minimum(1.0, l2_norm_clip / norm),
         0.0,
     )
-    return [
-        tf.where(tf.math.is_finite(scale), total, 0.0)
-        for total, scale in zip(
-            gradients.weighted_sum(coefficients), scales, strict=True
-        )
-    ]
+    return gradients.weighted_sum(coefficients)

@@ -13,6 +13,9 @@ from keras_dp_ext.mechanisms.directional_pruning import DirectionalPruning
 from keras_dp_ext.mechanisms.directional_scales import DirectionalScales
 from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
 
+# Axis of a coordinate that is not measured, over the largest of one that is.
+_FREE_AXIS = 1e3
+
 
 class ProvenDirectional:
     """Clips to `|g / s| <= C` and adds N(0, (sigma C s_i)**2).
@@ -46,14 +49,25 @@ class ProvenDirectional:
 
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         scales = self._scales.current()
-        if self._pruning:
-            scales = [
-                tf.where(measured, scale, float("inf"))
-                for scale, measured in zip(
-                    scales, self._pruning.measured(), strict=True
-                )
-            ]
-        return ellipsoid_clip(gradients, self._l2_norm_clip, scales)
+        if not self._pruning:
+            return ellipsoid_clip(gradients, self._l2_norm_clip, scales)
+        measured = self._pruning.measured()
+        # What is not measured hardly counts in the norm, but it does count: the
+        # engine computes in units of a row's largest entry, and next to an entry
+        # that is free to be huge the others would be lost to underflow.
+        free = _FREE_AXIS * self._scales.max_ratio
+        scales = [
+            tf.where(mask, scale, free)
+            for mask, scale in zip(measured, scales, strict=True)
+        ]
+        return [
+            tf.where(mask, total, 0.0)
+            for mask, total in zip(
+                measured,
+                ellipsoid_clip(gradients, self._l2_norm_clip, scales),
+                strict=True,
+            )
+        ]
 
     def draw_noise(self, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
         unit = self._noise_multiplier * self._l2_norm_clip

@@ -53,7 +53,7 @@ class DirectionalScales:
         self._weights = weights
         self._noise_unit = noise_unit
         self._smoothing = smoothing
-        self._max_ratio = max_ratio
+        self.max_ratio = max_ratio
 
     @property
     def _learns_weights(self) -> bool:
@@ -154,7 +154,7 @@ class DirectionalScales:
         norm = tf.add_n([tf.reduce_sum(moment) for moment in moments])
         factor = tf.sqrt(scaled_norm / norm)
         axes = [
-            tf.clip_by_value(factor * axis, 1 / self._max_ratio, self._max_ratio)
+            tf.clip_by_value(factor * axis, 1 / self.max_ratio, self.max_ratio)
             for axis in raw
         ]
         # Not a number can only come from a release that was not one; the bound

@@ -1,7 +1,12 @@
 """Pruning: what is not measured is not released, and errors come back noised."""
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+
+import keras_dp_ext as dp
+from keras_dp_ext.gradients import per_example_gradients
 
 SHAPES = [(40, 5), (5,)]
 
@@ -23,15 +28,46 @@ def test_unmeasured_coordinates_are_neither_clipped_nor_noised_nor_released(harn
     assert 0.05 < measured.mean() < 0.2
     bounded = _flat(h.bound(_rows(rng)))
     assert np.all(bounded[~measured] == 0)
-    # A row that lives on unmeasured coordinates leaves the others unclipped.
+    # However long a row is on unmeasured coordinates, the others are not clipped.
     small = [np.full((1, *s), 1e-3, "float32") for s in SHAPES]
-    hidden = [np.where(m, r, 1e6) for m, r in zip(_split(measured), small, strict=True)]
+    hidden = [np.where(m, r, 1e3) for m, r in zip(_split(measured), small, strict=True)]
     np.testing.assert_allclose(_flat(h.bound(hidden)), _flat(h.bound(small)), rtol=1e-5)
     assert _flat(h.bound(hidden))[measured] == pytest.approx(1e-3, rel=1e-4)
 
 
 def _split(flat):
     return [flat[:200].reshape(1, 40, 5), flat[200:].reshape(1, 5)]
+
+
+def test_a_huge_unmeasured_entry_does_not_hide_the_others_from_the_clip():
+    """The attack: the engine scales a row by its largest entry, then squares it."""
+    model = keras.Sequential([keras.Input([40]), keras.layers.Dense(1, use_bias=False)])
+    optimizer = dp.optimizers.DirectionalSGD(
+        learning_rate=1.0,
+        pruning_ratio=0.5,
+        direction="uniform",
+        noise_multiplier=0.0,
+        expected_batch_size=1,
+    )
+    optimizer.build(model.trainable_variables)
+    scale = np.where(np.arange(40) % 8 == 4, 1e-4, 1e4)[:, None]
+    state = {variable.path.split("/")[-1]: variable for variable in optimizer.variables}
+    state["scale_0"].assign(scale)
+    (measured,) = optimizer.mechanism._machine._pruning.measured()
+    measured = measured.numpy()[:, 0]
+    assert measured[4]  # One of the narrow axes.
+    row = np.full(40, 1e8)
+    row[~measured] = 1e27
+    row[0] = 1e13
+
+    @tf.function
+    def bounded(x):
+        losses = tf.reduce_sum(model(x), axis=1)
+        gradients = per_example_gradients(losses, model.trainable_variables)
+        return optimizer.mechanism.bound(gradients)
+
+    (total,) = bounded(tf.constant(row[None], tf.float32))
+    assert np.linalg.norm(total.numpy() / scale) <= 1.0 + 1e-4
 
 
 def test_every_coordinate_is_measured_within_a_period(harness):
