@@ -20,6 +20,7 @@ from keras_dp_ext.accounting.events import (
 from keras_dp_ext.accounting.rdp import (
     ORDER_TIERS,
     inclusions_beyond,
+    inclusions_within,
     rdp_per_release,
 )
 from keras_dp_ext.accounting.sampling import (
@@ -97,9 +98,8 @@ def _tails(entries: list[Entry], delta: float) -> list[float]:
         tail = 0.0
         if isinstance(sampling, WithReplacement):
             allowed = _TAIL_SHARE * delta / releases
-            most = 1
-            while (tail := inclusions_beyond(sampling, most)) > allowed:
-                most += 1
+            most = inclusions_within(sampling, allowed)
+            tail = inclusions_beyond(sampling, most)
         tails.append(tail)
     return tails
 

@@ -67,7 +67,21 @@ def calibrate_noise(
         spent = accountants.epsilon(entries, delta, accountant)
         return math.log(max(spent, 1e-12) / target_epsilon)
 
-    log_scale, step = math.log(guess), math.log(2.0)
+    step = math.log(2.0)
+    if accountant == "pld":
+        # PLD needs a little less than RDP, and is slow far away from there.
+        guess = calibrate_noise(
+            event_at,
+            sampling,
+            releases,
+            target_epsilon,
+            delta,
+            tolerance=0.01,
+            guess=guess,
+            others=others,
+        )
+        step = 0.08
+    log_scale = math.log(guess)
     value = excess(log_scale)
     # Bracket: `low` spends too much, `high` does not.
     low, high = (None, (log_scale, value)) if value <= 0 else ((log_scale, value), None)

@@ -140,8 +140,8 @@ def strong_composition(
 
     Example: Figure 2 of Abadi et al. at 100 epochs, and what is proven.
 
-    >>> round(strong_composition(4.0, 0.01, 10_000, 1e-5), 2)
-    9.34
+    >>> round(strong_composition(4.0, 0.01, 10_000, 1e-5), 2)  # printed: 9.34
+    9.35
     >>> round(strong_composition(4.0, 0.01, 10_000, 1e-5, "proven"), 2)
     26.39
     """

@@ -85,9 +85,10 @@ def log_moments(noise: Noise, shifts: np.ndarray, powers: np.ndarray) -> np.ndar
 
 @functools.lru_cache(maxsize=64)
 def check_density(noise: Noise) -> None:
-    """Raises unless `noise.log_density` is a symmetric probability density.
+    """Raises unless `noise.log_density` is a symmetric unimodal density.
 
-    The identity in the module's docstring rests on it.
+    The identity in the module's docstring rests on the integral being 1, and
+    that larger shifts cost more on symmetry and unimodality.
     """
     edges = noise.scale * np.concatenate([[0.0], 2.0 ** np.arange(-12, 120, 0.25)])
     x, weights = _panel_nodes(edges[:-1], edges[1:])
@@ -96,10 +97,13 @@ def check_density(noise: Noise) -> None:
     symmetric = np.allclose(
         log_density, noise.log_density(-x), rtol=1e-12, atol=1e-12, equal_nan=True
     )
-    if not symmetric or not abs(mass - 1.0) < 1e-8:
+    ordered = log_density[:, 1:-1].ravel()
+    unimodal = bool(np.all(ordered[1:] <= ordered[:-1] + 1e-12))
+    if not (symmetric and unimodal and abs(mass - 1.0) < 1e-8):
         raise MomentError(
-            "The noise's `log_density` must be symmetric and integrate to 1. "
-            f"Received: noise={noise}, symmetric={symmetric}, integral={mass}"
+            "The noise's `log_density` must be symmetric, unimodal and integrate to "
+            f"1. Received: noise={noise}, symmetric={symmetric}, "
+            f"unimodal={unimodal}, integral={mass}"
         )
 
 

@@ -124,9 +124,12 @@ def _gaussian_rdp(multiplier: float, rate: float, orders: Sequence[float]):
             )
         )
     # Where its series diverges, dp_accounting excludes the order (infinity); NaN
-    # (overflow for tiny multipliers) is excluded likewise.
-    rdp = np.asarray(accountant.rdp, np.float64)
-    return np.where(np.isnan(rdp), np.inf, rdp)
+    # (overflow for tiny multipliers) is excluded likewise. A logarithm of a sum
+    # near 1 is good to 1e-13 only, and may come out negative; but sampling never
+    # costs more than the release without it.
+    rdp = np.where(np.isnan(accountant.rdp), np.inf, accountant.rdp)
+    unsampled = np.asarray(orders) / (2.0 * multiplier**2)
+    return np.minimum(np.maximum(rdp, 0.0) + 1e-13, unsampled)
 
 
 @contextlib.contextmanager
@@ -234,6 +237,14 @@ def inclusions_beyond(sampling: WithReplacement, inclusions: int) -> float:
     )
 
 
+def inclusions_within(sampling: WithReplacement, tail: float) -> int:
+    """The least m >= 1 with P(more than m inclusions) <= tail."""
+    most = 1
+    while most < sampling.batch_size and inclusions_beyond(sampling, most) > tail:
+        most += 1
+    return most
+
+
 def with_replacement(
     event: Event, sampling: WithReplacement, orders: np.ndarray, tail: float
 ) -> np.ndarray:
@@ -253,27 +264,19 @@ def with_replacement(
     as large (each divergence grows with the rate).
 
     Multiplicities cannot simply be averaged: the moments of j**2 would diverge in
-    a. What lies beyond m is moved to delta; see `Ledger.epsilon`.
+    a. What lies beyond m is moved to delta; see `accountants.epsilon_rdp`.
     """
-    if tail <= 0:
-        raise ValueError(
-            "Sampling with replacement has no finite RDP without a share of delta "
-            f"for many inclusions of one example. Received: tail={tail}"
-        )
-    most = 1
-    while inclusions_beyond(sampling, most) > tail:
-        most += 1
+    most = inclusions_within(sampling, tail)
     j = np.arange(1, most + 1)
     draw = 1.0 / sampling.num_examples
     batch = sampling.batch_size
     log_pmf = (
         special.gammaln(batch + 1)
         - special.gammaln(j + 1)
-        - special.gammaln(np.maximum(batch - j, 0) + 1)
+        - special.gammaln(batch - j + 1)
         + j * math.log(draw)
-        + (special.xlog1py(batch - j, -draw))
+        + special.xlog1py(batch - j, -draw)
     )
-    log_pmf = np.where(j <= batch, log_pmf, -np.inf)
     log_shares = log_pmf - special.logsumexp(log_pmf)
     rate = inclusions_beyond(sampling, 0)
     cumulants = [

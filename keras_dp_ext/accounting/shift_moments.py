@@ -32,10 +32,18 @@ def log_vector_moments(
 
         log E[L**k] = sum_i f_k(tau_i),    f_k = log M_k.
 
-    *Domination.* f_k is replaced by its running maximum in tau, which does not
-    decrease; then a vector that is dominated rank by rank by a profile has at most
-    the profile's sum. The maximum over the profiles is taken for each k: a sum
-    with nonnegative coefficients over k is then bounded for every profile.
+    *Domination.* For a symmetric unimodal density z, f_k does not decrease in
+    |tau|, so that a vector that is dominated rank by rank by a profile has at most
+    the profile's sum. More is true: every divergence between the shifted and the
+    unshifted noise grows with the shift. For g >= 1 let S be the set where
+    z(x - tau) > g z(x). It lies right of tau / 2, where z falls, so moving S by
+    d > 0 keeps its probability under the noise shifted by tau + d and lowers it
+    under z: the hockey-stick divergence at tau + d is at least that at tau. For
+    g < 1 reflect at half the shift. Tensor products and sampling preserve this
+    order. The computed f_k are passed through a running maximum all the same.
+
+    The maximum over the profiles is taken for each k: a sum with nonnegative
+    coefficients over k is then bounded for every profile.
 
     *Replaced rows.* If one example turns a row e into e', the shift e' - e has
     coordinates of at most a_i + b_i, where a and b are arrangements of two

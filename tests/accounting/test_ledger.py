@@ -1,0 +1,144 @@
+"""The ledger never reports less than was spent."""
+
+import pytest
+
+from keras_dp_ext import noise as noises
+from keras_dp_ext.accounting import (
+    Claim,
+    FullBatch,
+    GaussianRelease,
+    Ledger,
+    NoiseRelease,
+    Poisson,
+    Shuffled,
+    epsilon,
+)
+
+CLAIM = Claim(GaussianRelease(1.1))
+POISSON = Poisson(0.01)
+SHUFFLED = Shuffled(100, 0.01)
+
+
+def counts(ledger, total):
+    return [count for _, _, count in ledger.entries(total)]
+
+
+def test_an_empty_ledger_costs_nothing():
+    assert Ledger().epsilon(0, 1e-5) == 0.0
+
+
+def test_counts_follow_from_the_counter():
+    ledger = Ledger()
+    ledger.open(0, CLAIM, POISSON)
+    assert counts(ledger, 70) == [70]
+    ledger.open(70, Claim(GaussianRelease(0.8)), POISSON)
+    assert counts(ledger, 70) == [70]
+    assert counts(ledger, 100) == [70, 30]
+    expected = epsilon(
+        [(GaussianRelease(1.1), POISSON, 70), (GaussianRelease(0.8), POISSON, 30)], 1e-5
+    )
+    assert ledger.epsilon(100, 1e-5) == pytest.approx(expected)
+
+
+def test_opening_the_same_again_changes_nothing():
+    ledger = Ledger()
+    for start in (0, 10, 10, 35):
+        ledger.open(start, CLAIM, POISSON)
+    assert counts(ledger, 50) == [50]
+
+
+def test_a_new_pass_over_shuffled_data_visits_examples_again():
+    # Two fits of one and a half epochs: four participations, not three.
+    ledger = Ledger()
+    ledger.open(0, CLAIM, SHUFFLED)
+    ledger.open(150, CLAIM, SHUFFLED)
+    assert counts(ledger, 300) == [150, 150]
+    four = epsilon([(GaussianRelease(1.1), FullBatch(), 4)], 1e-5)
+    assert ledger.epsilon(300, 1e-5) == pytest.approx(four)
+    # Whole epochs go on where they were.
+    whole = Ledger()
+    whole.open(0, CLAIM, SHUFFLED)
+    whole.open(200, CLAIM, SHUFFLED)
+    assert counts(whole, 300) == [300]
+
+
+def test_releases_outside_any_segment_raise():
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="no segment"):
+        ledger.epsilon(5, 1e-5)
+    ledger.open(5, CLAIM, POISSON)
+    with pytest.raises(ValueError, match="no segment"):
+        ledger.epsilon(7, 1e-5)
+
+
+def test_a_counter_that_went_back_raises():
+    ledger = Ledger()
+    ledger.open(0, CLAIM, POISSON)
+    ledger.open(10, Claim(GaussianRelease(2.0)), POISSON)
+    with pytest.raises(ValueError, match="last segment"):
+        ledger.epsilon(9, 1e-5)
+    with pytest.raises(ValueError, match="last segment"):
+        ledger.open(9, CLAIM, POISSON)
+
+
+def test_a_segment_that_nothing_was_released_under_is_replaced():
+    ledger = Ledger()
+    ledger.open(0, CLAIM, POISSON)
+    ledger.open(20, CLAIM, FullBatch())
+    ledger.open(20, CLAIM, POISSON)
+    assert [segment.sampling for segment in ledger.segments] == [POISSON]
+    assert counts(ledger, 30) == [30]
+
+
+def test_one_off_releases_are_added():
+    ledger = Ledger()
+    ledger.add(Claim(GaussianRelease(16.0)), FullBatch())
+    ledger.open(0, CLAIM, POISSON)
+    expected = epsilon(
+        [(GaussianRelease(16.0), FullBatch(), 1), (GaussianRelease(1.1), POISSON, 9)],
+        1e-5,
+    )
+    assert ledger.epsilon(9, 1e-5) == pytest.approx(expected)
+
+
+def test_json_keeps_every_figure():
+    ledger = Ledger()
+    tanh = Claim(GaussianRelease(0.01), GaussianRelease(1.0), caveat="why")
+    ledger.add(Claim(GaussianRelease(16.0)), FullBatch())
+    ledger.open(0, tanh, SHUFFLED)
+    ledger.open(10, Claim(NoiseRelease(noises.Laplace(1.0), [[0.1]])), POISSON)
+    again = Ledger.from_json(ledger.to_json())
+    assert again == ledger and again.caveats() == ["why"]
+    for figure in ("proven", "published", "if_poisson"):
+        assert again.epsilon(30, 1e-5, figure=figure) == ledger.epsilon(
+            30, 1e-5, figure=figure
+        )
+
+
+def test_figures_differ_where_they_should():
+    ledger = Ledger()
+    ledger.open(0, Claim(GaussianRelease(1.0), GaussianRelease(2.0)), SHUFFLED)
+    proven, published, poisson = (
+        ledger.epsilon(300, 1e-5, figure=figure)
+        for figure in ("proven", "published", "if_poisson")
+    )
+    assert proven == epsilon([(GaussianRelease(1.0), FullBatch(), 3)], 1e-5)
+    assert published == epsilon([(GaussianRelease(2.0), POISSON, 300)], 1e-5)
+    assert poisson == epsilon([(GaussianRelease(1.0), POISSON, 300)], 1e-5)
+    with pytest.raises(ValueError, match="figure"):
+        ledger.epsilon(300, 1e-5, figure="hoped for")
+
+
+def test_models_trained_on_the_same_data_add_up():
+    ledgers = []
+    for noise, releases in ((1.1, 40), (2.0, 300)):
+        ledger = Ledger()
+        ledger.open(0, Claim(GaussianRelease(noise)), POISSON)
+        ledgers.append((ledger, releases))
+    merged = Ledger.merge(ledgers)
+    together = merged.epsilon(0, 1e-5)
+    expected = epsilon(
+        [(GaussianRelease(1.1), POISSON, 40), (GaussianRelease(2.0), POISSON, 300)],
+        1e-5,
+    )
+    assert together == pytest.approx(expected)
