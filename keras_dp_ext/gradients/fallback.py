@@ -95,7 +95,9 @@ def _one_microbatch_at_a_time(losses, variables, group):
 def _batched_inputs(ops, batch: int | None) -> list[tf.Tensor]:
     """Everything with a row for each example that the graph starts from: data,
     random draws, and (for a static batch) constants such as an initial state."""
-    found = [source for source in graph_lib.data_sources(ops) if source.shape.rank]
+    found = [
+        source for source in graph_lib.data_sources(ops, batch) if source.shape.rank
+    ]
     for op in ops:
         for output in op.outputs:
             if ("Random" in op.type and output.shape.rank) or (
@@ -122,7 +124,9 @@ def _copy_for_rows(ops, replaced, batch: int | None, group: int):
         if batch is not None:
             for position in _SHAPE_INPUTS.get(op.type, ()):
                 _shrink(op.inputs[position], replaced, batch, group)
-        replaced = graph_lib.copy_ops([op], replaced, only_changed=True)
+        replaced = graph_lib.copy_ops(
+            [op], replaced, only_changed=True, retrace_loops=True
+        )
     return replaced
 
 

@@ -21,6 +21,8 @@ DATA_OPS = frozenset(
     }
 )
 
+LOOP_OPS = frozenset({"While", "StatelessWhile"})
+
 ASSIGN_OPS = frozenset(
     {
         "AssignVariableOp",
@@ -39,20 +41,26 @@ def is_symbolic(tensor: tf.Tensor) -> bool:
 
 
 def ancestors(outputs: Iterable[tf.Tensor]) -> list[tf.Operation]:
-    """All ops that the outputs depend on, inputs before their consumers."""
-    outputs = list(outputs)
-    if not outputs:
-        return []
-    graph = outputs[0].graph
-    seen = {output.op for output in outputs}
-    pending = list(seen)
+    """All ops that the outputs depend on, inputs before their consumers.
+
+    Not in the order of creation: the gradient of a loop gives the loop new inputs.
+    """
+    ordered: dict[tf.Operation, None] = {}
+    entered = set()
+    pending = [output.op for output in outputs][::-1]
     while pending:
-        for tensor in pending.pop().inputs:
-            if tensor.op not in seen:
-                seen.add(tensor.op)
-                pending.append(tensor.op)
-    # A FuncGraph lists its ops in the order of creation, which is topological.
-    return [op for op in graph.get_operations() if op in seen]
+        op = pending[-1]
+        if op in ordered:
+            pending.pop()
+        elif op in entered:
+            pending.pop()
+            ordered[op] = None
+        else:
+            entered.add(op)
+            pending.extend(
+                tensor.op for tensor in op.inputs if tensor.op not in entered
+            )
+    return list(ordered)
 
 
 def captured_source(tensor: tf.Tensor) -> tf.Tensor | None:
@@ -71,8 +79,15 @@ def captured_source(tensor: tf.Tensor) -> tf.Tensor | None:
     return tensor
 
 
-def data_sources(ops: Iterable[tf.Operation]) -> list[tf.Tensor]:
-    """The tensors through which data enters: arguments and iterator outputs."""
+def data_sources(
+    ops: Iterable[tf.Operation], batch: int | None = None
+) -> list[tf.Tensor]:
+    """The tensors through which data enters: arguments and iterator outputs.
+
+    A custom loop may also close over its data. So where a graph has no arguments,
+    its data are the constants that have a row for each of the `batch` examples.
+    """
+    ops = list(ops)
     sources = []
     for op in ops:
         if op.type == "Placeholder":
@@ -80,17 +95,26 @@ def data_sources(ops: Iterable[tf.Operation]) -> list[tf.Tensor]:
                 sources.append(op.outputs[0])
         elif op.type in DATA_OPS:
             sources.extend(op.outputs)
-    return sources
+    if sources or batch is None:
+        return sources
+    return [
+        op.outputs[0]
+        for op in ops
+        if op.type in ("Const", "Placeholder")
+        and op.outputs[0].dtype != tf.resource
+        and op.outputs[0].shape.rank
+        and op.outputs[0].shape[0] == batch
+    ]
 
 
-def data_dependent(ops: Iterable[tf.Operation]) -> set[int]:
+def data_dependent(ops: Iterable[tf.Operation], batch: int | None = None) -> set[int]:
     """Ids of the tensors whose *contents* depend on the data.
 
     Shapes do not count: the number of examples is fixed by the pipeline and
     public. Random draws do: they have a row for each example.
     """
     ops = list(ops)
-    dependent = {id(source) for source in data_sources(ops)}
+    dependent = {id(source) for source in data_sources(ops, batch)}
     for op in ops:
         if op.type in SHAPE_OPS:
             continue
@@ -128,6 +152,7 @@ def copy_ops(
     replaced: dict[int, tf.Tensor],
     after: Callable[[tf.Operation, list[tf.Tensor]], list[tf.Tensor]] | None = None,
     only_changed: bool = False,
+    retrace_loops: bool = False,
 ) -> dict[int, tf.Tensor]:
     """Re-creates ops in the default graph, with some tensors replaced.
 
@@ -138,6 +163,9 @@ def copy_ops(
             returns stands for the outputs from then on.
         only_changed: Re-creates only ops that depend on a replaced tensor; the
             others are used as they are (the copy must be in the same graph).
+        retrace_loops: Gives loops functions of their own. The gradient of a loop
+            changes its functions, so a loop that will be differentiated must not
+            share them with the original.
 
     Returns:
         `replaced`, extended to every tensor that was copied.
@@ -149,7 +177,11 @@ def copy_ops(
             continue
         if only_changed and not any(id(t) in replaced for t in op.inputs):
             continue
-        outputs = _copy_op(op, [replaced.get(id(t), t) for t in op.inputs], graph)
+        inputs = [replaced.get(id(t), t) for t in op.inputs]
+        if retrace_loops and op.type in LOOP_OPS:
+            outputs = retraced_loop(op, inputs)
+        else:
+            outputs = _copy_op(op, inputs, graph)
         if after is not None:
             outputs = after(op, outputs)
         for old, new in zip(op.outputs, outputs, strict=True):
@@ -197,6 +229,51 @@ def function_graph(op: tf.Operation, attribute: str):
     """The graph of one of the functions of a loop or branch, or `None`."""
     function = _find_function(op.graph, op.get_attr(attribute).name)
     return getattr(function, "graph", None)
+
+
+def loop_invariants(loop: tf.Operation) -> frozenset[int]:
+    """Which inputs of a loop every iteration hands on as they are."""
+    body = function_graph(loop, "body")
+    return frozenset(
+        number
+        for number, (given, returned) in enumerate(
+            zip(body.inputs, body.outputs, strict=True)
+        )
+        if _behind_identities(returned) is given
+    )
+
+
+def _behind_identities(tensor: tf.Tensor) -> tf.Tensor:
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def retraced_loop(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The same loop with functions of its own, in the default graph."""
+    invariant = loop_invariants(loop)
+    varying = [number for number in range(len(inputs)) if number not in invariant]
+
+    def call(function, values):
+        replaced = {id(function.inputs[n]): inputs[n] for n in invariant}
+        for number, value in zip(varying, values, strict=True):
+            replaced[id(function.inputs[number])] = value
+        copies = copy_ops(ancestors(function.outputs), replaced, retrace_loops=True)
+        return [copies[id(output)] for output in function.outputs]
+
+    def body(*values):
+        outputs = call(function_graph(loop, "body"), values)
+        return [outputs[number] for number in varying]
+
+    results = tf.while_loop(
+        lambda *values: call(function_graph(loop, "cond"), values)[0],
+        body,
+        [inputs[number] for number in varying],
+    )
+    outputs = list(inputs)
+    for number, value in zip(varying, results, strict=True):
+        outputs[number] = value
+    return outputs[: len(loop.outputs)]
 
 
 def evaluate_constant(tensor: tf.Tensor):

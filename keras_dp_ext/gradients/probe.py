@@ -48,7 +48,7 @@ class Probe:
         self._batch = losses.shape[0] or max(ASSUMED_BATCH, 4 * group)
         self._rows = self._batch // group
         self._ops = graph_lib.ancestors([losses])
-        self._sources = graph_lib.data_sources(self._ops)
+        self._sources = graph_lib.data_sources(self._ops, losses.shape[0])
 
     def verify(self) -> None:
         """Raises `ValueError` if a per-example gradient is not what it claims."""
@@ -128,12 +128,11 @@ class Probe:
                 if placeholder is not None
             }
             replaced = dict(handles)
-            for op in self._ops:
-                if op.type == "Placeholder" or op.type in graph_lib.DATA_OPS:
-                    for output in op.outputs:
-                        if id(output) not in replaced:
-                            replaced[id(output)] = scratch.capture(output)
-            copies = graph_lib.copy_ops(self._ops, replaced)
+            starts = [op.outputs[0] for op in self._ops if op.type == "Placeholder"]
+            for tensor in (*starts, *self._sources):
+                if id(tensor) not in replaced:
+                    replaced[id(tensor)] = scratch.capture(tensor)
+            copies = graph_lib.copy_ops(self._ops, replaced, retrace_loops=True)
             rows = tf.reduce_mean(
                 tf.reshape(copies[id(self._losses)], [-1, self._group]), axis=1
             )
@@ -182,19 +181,12 @@ class Probe:
         first = np.zeros(self._rows, np.float32)
         first[0] = 1.0
 
-        losses, _, sums, truth = _numpy(run(data, tf.constant(r)))
-        if not all(np.isfinite(v).all() for v in (losses, *truth)):
-            return False
-        self._compare(sums, truth, "sum over the batch")
-
         losses, norms, sums, truth = _numpy(run(data, tf.constant(first)))
-        self._compare(sums, truth, "gradient of one example")
-        self._compare_norm(norms[0], truth)
-
         others = self._made_up(generator, positive)
         kept = [self._keep_first(a, b) for a, b in zip(data, others, strict=True)]
         new_losses, _, _, new_truth = _numpy(run(kept, tf.constant(first)))
-        if not all(np.isfinite(v).all() for v in (new_losses, *new_truth)):
+        results = (losses, *truth, new_losses, *new_truth)
+        if not all(np.isfinite(value).all() for value in results):
             return False
         if not _close(losses[:1], new_losses[:1], self._tolerance):
             raise self._mixing_error(data, kept, None)
@@ -202,6 +194,11 @@ class Probe:
             scale = max(np.max(np.abs(t), initial=0) for t in truth)
             if not _close(old, new, self._tolerance, scale):
                 raise self._mixing_error(data, kept, variable)
+
+        self._compare(sums, truth, "gradient of one example")
+        self._compare_norm(norms[0], truth)
+        _, _, sums, truth = _numpy(run(data, tf.constant(r)))
+        self._compare(sums, truth, "sum over the batch")
         return True
 
     def _keep_first(self, values: tf.Tensor, others: tf.Tensor) -> tf.Tensor:

@@ -22,8 +22,6 @@ from keras_dp_ext.gradients import graph as graph_lib
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.uses import Use, Weight, find_uses, scan
 
-_LOOPS = frozenset({"While", "StatelessWhile"})
-
 # Their rules read the shape of the data only.
 _ADDITIONS = frozenset({"BiasAdd", "Add", "AddV2", "Sub"})
 
@@ -64,10 +62,10 @@ class Unfolded:
 def unfold_loops(losses: tf.Tensor, variables) -> Unfolded:
     """Taps every loop that uses a trainable variable, where this is possible."""
     uses, weights = find_uses(losses, variables)
-    loops = {use.op for use in uses if use.op.type in _LOOPS}
+    loops = {use.op for use in uses if use.op.type in graph_lib.LOOP_OPS}
     plans = {}
     ops = graph_lib.ancestors([losses])
-    dependent = graph_lib.data_dependent(ops)
+    dependent = graph_lib.data_dependent(ops, losses.shape[0])
     for loop in loops:
         plan = _plan(loop, weights, dependent, losses.shape[0])
         if plan is not None:
@@ -96,7 +94,7 @@ def _tapped_loops(taps: list[Tap], losses: tf.Tensor) -> frozenset[tf.Operation]
     return frozenset(
         op
         for op in graph_lib.ancestors([losses])
-        if op.type in _LOOPS
+        if op.type in graph_lib.LOOP_OPS
         and any(
             tensor.op.type == "TensorListFromTensor"
             and id(tensor.op.inputs[0]) in perturbations
@@ -125,13 +123,7 @@ def _plan(
     steps = graph_lib.evaluate_constant(loop.inputs[1])
     if cond is None or body is None or steps is None or steps <= 0:
         return None
-    count = len(loop.inputs)
-    invariant = frozenset(
-        number
-        for number in range(count)
-        if body.outputs[number] is body.inputs[number]
-        or _source(body.outputs[number]) is body.inputs[number]
-    )
+    invariant = graph_lib.loop_invariants(loop)
     inner_weights, inner_dependent = {}, set()
     for number, (outer, inner) in enumerate(zip(loop.inputs, body.inputs, strict=True)):
         if id(outer) in weights and number in invariant:
@@ -154,12 +146,6 @@ def _plan(
     if len({use.op for use in uses}) != len(uses):
         return None
     return _Plan(cond, body, int(steps), uses, invariant)
-
-
-def _source(tensor: tf.Tensor) -> tf.Tensor:
-    while tensor.op.type == "Identity":
-        tensor = tensor.op.inputs[0]
-    return tensor
 
 
 def _tapped_loop(

@@ -85,7 +85,7 @@ def _infer_shapes(losses: tf.Tensor) -> dict[int, tf.TensorShape]:
     scratch = tf.__internal__.FuncGraph("shapes")
     with scratch.as_default():
         replaced = {}
-        for source in graph_lib.data_sources(ops):
+        for source in graph_lib.data_sources(ops, losses.shape[0]):
             shape = source.shape
             if shape.rank and shape[0] is None:
                 shape = tf.TensorShape([ASSUMED_BATCH, *shape[1:]])

@@ -58,7 +58,7 @@ def find_uses(losses: tf.Tensor, variables) -> tuple[list[Use], dict[int, Weight
         if handle is not None:
             view = views.View(tuple(variable.shape))
             weights[id(handle)] = Weight(frozenset([number]), view)
-    dependent = graph_lib.data_dependent(ops)
+    dependent = graph_lib.data_dependent(ops, losses.shape[0])
     return scan(ops, weights, dependent, losses.shape[0]), weights
 
 

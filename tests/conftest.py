@@ -1,0 +1,27 @@
+"""Fixtures for all tests: quiet, seeded, with two logical devices."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_logical_devices():
+    """Distribution is tested on two CPU devices; must precede any TensorFlow op."""
+    import tensorflow as tf
+
+    try:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+        )
+    except RuntimeError:
+        pass  # TensorFlow has started already.

@@ -1,0 +1,59 @@
+"""Configuration and state come back with the model."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_dp_ext as dp
+from keras_dp_ext.accounting import Poisson
+
+X = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
+Y = np.random.default_rng(1).normal(size=(12, 1)).astype("float32")
+
+OPTIMIZERS = [
+    name
+    for name in dp.optimizers.__all__
+    if isinstance(getattr(dp.optimizers, name), type)
+    and name not in ("PrivateOptimizer", "TanhFilteredSGD")
+]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_config_round_trips(name):
+    optimizer = getattr(dp.optimizers, name)(
+        learning_rate=0.05,
+        num_microbatches=3,
+        gradient_accumulation_steps=2,
+        expected_batch_size=12,
+    )
+    config = optimizer.get_config()
+    assert type(optimizer).from_config(config).get_config() == config
+    serialized = keras.optimizers.serialize(optimizer)
+    again = keras.optimizers.get(serialized)
+    assert type(again) is type(optimizer)
+    assert again.get_config() == config
+
+
+def test_a_saved_model_comes_back_with_its_budget(tmp_path):
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(dp.optimizers.DPAdam(noise_multiplier=0.7), loss="mse")
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.open_segment(Poisson(0.5))
+    model.fit(X, Y, batch_size=6, epochs=3, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert int(again.optimizer.releases.numpy()) == 6
+    assert again.optimizer.ledger.to_json() == model.optimizer.ledger.to_json()
+    assert again.optimizer.mechanism.noise_multiplier == 0.7
+    again.fit(X, Y, batch_size=6, verbose=0)
+    assert int(again.optimizer.releases.numpy()) == 8
+
+
+def test_loading_older_weights_does_not_give_the_budget_back(tmp_path):
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(dp.optimizers.DPSGD(), loss="mse")
+    model.fit(X, Y, batch_size=6, verbose=0)
+    model.save_weights(tmp_path / "early.weights.h5")
+    model.fit(X, Y, batch_size=6, epochs=2, verbose=0)
+    model.load_weights(tmp_path / "early.weights.h5")
+    assert int(model.optimizer.releases.numpy()) == 6
