@@ -11,7 +11,7 @@ from keras_dp_ext import accounting
 from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, Poisson
 from keras_dp_ext.audit.density import log_likelihood_ratio, noise_of
 from keras_dp_ext.audit.mechanism_audit import MechanismAudit
-from keras_dp_ext.audit.neighbours import worst_neighbours
+from keras_dp_ext.audit.neighbours import Neighbours, worst_neighbours
 from keras_dp_ext.audit.simulation import STAGES, Simulation
 from keras_dp_ext.audit.threshold import best_threshold
 from keras_dp_ext.mechanisms.base import Mechanism
@@ -107,7 +107,7 @@ def audit_mechanism(
     chunks = simulation.runs(neighbours, runs, steps, sampling_rate, stage)
     events = [part.proven for part, n in claim.between(0, steps) for _ in range(n)]
     absent, present = (
-        _scores(chunks[world], events, neighbours.noise_scale, sampling_rate)
+        _scores(chunks[world], events, neighbours, sampling_rate)
         for world in ("absent", "present")
     )
     methods = ["clopper-pearson"]
@@ -160,7 +160,7 @@ def _resolve(audited, shapes, group) -> tuple[Mechanism, list, int]:
 def _scores(
     chunks: Iterable[tuple[np.ndarray, np.ndarray]],
     events: Sequence[Any],
-    noise_scale: np.ndarray,
+    neighbours: Neighbours,
     sampling_rate: float,
 ) -> np.ndarray:
     """The adversary's confidence, for each run, that the example was there."""
@@ -172,7 +172,7 @@ def _scores(
             moved = shift[:, min(step, shift.shape[1] - 1)].astype(np.float64)
             noise = noise_of(event)
             loss = (
-                _projection(x, moved, noise_scale)
+                _projection(x, moved, neighbours)
                 if noise is None
                 else log_likelihood_ratio(noise, x, moved)
             )
@@ -186,21 +186,20 @@ def _scores(
 
 
 def _projection(
-    observed: np.ndarray, shift: np.ndarray, scale: np.ndarray
+    observed: np.ndarray, shift: np.ndarray, neighbours: Neighbours
 ) -> np.ndarray:
-    """The log-likelihood ratio for Gaussian noise of the measured scale.
+    """The log-likelihood ratio of the projection, for Gaussian noise.
 
     Written as `m^2 (p - 1/2)`, with p on average 0 without and 1 with the example:
     where a mechanism changes noise and bound together from release to release, p
-    stays right although the scale was measured in the first one.
+    stays right although the spread was measured in the first one.
     """
-    # Noise of scale 0 makes any shift certain; keep the numbers finite.
-    weight = 1.0 / np.square(np.maximum(scale, 1e-12 * (1.0 + np.max(np.abs(shift)))))
-    strength = np.sum(np.square(shift) * weight, axis=-1)
-    place = np.sum(observed * shift * weight, axis=-1)
+    moved = shift @ neighbours.weights
     with np.errstate(divide="ignore", invalid="ignore"):
-        place = np.where(strength > 0, place / strength, 0.0)
-    return np.max(strength) * (place - 0.5)
+        place = np.where(moved == 0, 0.0, (observed @ neighbours.weights) / moved)
+    # Noise of scale 0 makes any shift certain; keep the numbers finite.
+    strength = np.median(np.abs(moved)) / max(neighbours.spread, 1e-30)
+    return min(strength, 1e6) ** 2 * (place - 0.5)
 
 
 def _is_gaussian(event: Any) -> bool:

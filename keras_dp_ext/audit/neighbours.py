@@ -16,8 +16,11 @@ from keras_dp_ext.mechanisms.base import Mechanism
 
 # Saturates every filter and every clip, and its square is far from overflowing.
 _HUGE = 1e6
-# Vectors of a codebook that are tried out.
+# Vectors of a codebook: how many are ranked, and how many of these tried out.
 _CODEBOOK_TRIALS = 3
+_CODEBOOK_VECTORS = 100
+# Parameters up to which all pairs of coordinates are looked at.
+_LARGEST_COVARIANCE = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +31,14 @@ class Neighbours:
         present: `[rows, parameters]`, with the example.
         absent: The same rows without it. For microbatches of several examples
             the row is not missing but another one.
-        noise_scale: `[parameters]`, the measured spread of the noise.
+        weights: `[parameters]`, on which the adversary projects what it sees.
+        spread: Measured scale of the projected noise.
     """
 
     present: np.ndarray
     absent: np.ndarray
-    noise_scale: np.ndarray
+    weights: np.ndarray
+    spread: float
 
 
 def worst_neighbours(
@@ -50,10 +55,11 @@ def worst_neighbours(
     the noise that its own `draw_noise` made.
 
     The candidates: everything in the quietest coordinate (against noise that is
-    not the same everywhere), all coordinates saturated (against element-wise
-    bounds), a geometric sequence, and the vectors of a codebook. The rest of the
-    batch is one row that pulls the other way; a bound that takes the sum for a
-    row would let the example turn that sum around.
+    not the same everywhere), along the quietest direction (against noise that
+    cancels out, such as one seed for two variables), all coordinates saturated
+    (against element-wise bounds), a geometric sequence, and the vectors of a
+    codebook. The rest of the batch is one row that pulls the other way; a bound
+    that takes the sum for a row would let the example turn that sum around.
 
     Args:
         mechanism: Built, in the state in which it is to be audited.
@@ -65,24 +71,36 @@ def worst_neighbours(
     Returns:
         The worst pair that was found.
     """
-    # Robust, because some noises have no standard deviation.
-    scale = np.median(np.abs(noise), axis=0) / 0.6745
+    scale = _scale(noise)
     size = scale.size
 
     def batch(row: np.ndarray, last: np.ndarray) -> np.ndarray:
         return np.stack([-0.5 * row, last]).astype(np.float32)
 
     best, most = None, -math.inf
-    for row in _candidates(mechanism, claim, scale):
+    for row, direction in _candidates(mechanism, claim, noise, scale):
         absent = -row if examples_per_microbatch > 1 else np.zeros(size)
-        pair = Neighbours(batch(row, row), batch(row, absent), scale)
-        shift = bounded_sum(mechanism, shapes, pair.present) - bounded_sum(
-            mechanism, shapes, pair.absent
+        rows = batch(row, row), batch(row, absent)
+        present_sum, absent_sum = (bounded_sum(mechanism, shapes, r) for r in rows)
+        shift = np.nan_to_num(present_sum - absent_sum, nan=_HUGE)
+        # Optimal for independent Gaussian noise of these scales.
+        weights = (
+            shift / np.square(_positive(scale)) if direction is None else direction
         )
-        gain = _information(shift, scale, claim)
+        spread = float(_scale(noise @ weights))
+        gain = _information(shift, weights, spread, claim)
         if gain > most:
-            best, most = pair, gain
+            best, most = Neighbours(*rows, weights, spread), gain
     return best
+
+
+def _scale(values: np.ndarray) -> np.ndarray:
+    """A standard deviation that also exists for heavy tails, along axis 0."""
+    return np.median(np.abs(values), axis=0) / 0.6745
+
+
+def _positive(scale: np.ndarray) -> np.ndarray:
+    return np.maximum(scale, 1e-6 * np.max(scale, initial=1e-6))
 
 
 def bounded_sum(
@@ -105,8 +123,9 @@ def split_rows(rows: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
 
 
 def _candidates(
-    mechanism: Mechanism, claim: Claim, scale: np.ndarray
-) -> list[np.ndarray]:
+    mechanism: Mechanism, claim: Claim, noise: np.ndarray, scale: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Rows, each with the direction to project on if it is a special one."""
     size = scale.size
     quietest = np.zeros(size)
     quietest[np.argmin(scale)] = _HUGE
@@ -118,20 +137,33 @@ def _candidates(
         blocks = codebook.blocks(size)
         vectors = np.concatenate(
             [np.repeat(block.table, block.widths, axis=1) for block in blocks], axis=1
-        )
-        gains = [_information(vector, scale, claim) for vector in vectors[:100]]
+        )[:_CODEBOOK_VECTORS].astype(np.float64)
+        spread = np.median(scale)
+        gains = [
+            _information(vector, vector, spread * np.linalg.norm(vector), claim)
+            for vector in vectors
+        ]
         order = np.argsort(gains)[-_CODEBOOK_TRIALS:]
-        rows += [1e3 * vectors[index].astype(np.float64) for index in order]
-    return rows
+        rows += [1e3 * vectors[index] for index in order]
+    candidates = [(row, None) for row in rows]
+    if 1 < size <= _LARGEST_COVARIANCE:
+        standard = np.clip(noise / _positive(scale), -5.0, 5.0)
+        values, vectors = np.linalg.eigh(np.cov(standard, rowvar=False))
+        # Below what chance makes of independent noise (Marchenko-Pastur).
+        if values[0] < 0.5 * max(0.0, 1.0 - math.sqrt(size / len(noise))) ** 2:
+            direction = vectors[:, 0] / _positive(scale)
+            candidates.append(
+                (_HUGE * direction / np.max(np.abs(direction)), direction)
+            )
+    return candidates
 
 
-def _information(shift: np.ndarray, scale: np.ndarray, claim: Claim) -> float:
+def _information(
+    shift: np.ndarray, weights: np.ndarray, spread: float, claim: Claim
+) -> float:
     """The expected log-likelihood ratio between noise and shifted noise."""
-    if not np.all(np.isfinite(shift)):
-        return math.inf
     noise = noise_of(claim.between(0, 1)[0][0].proven)
     if noise is not None:
         return float(np.sum(kullback_leibler(noise, np.abs(shift))))
-    moved = shift != 0
-    with np.errstate(divide="ignore"):
-        return float(0.5 * np.sum(np.square(shift[moved] / scale[moved])))
+    moved = abs(float(shift @ weights))
+    return 0.0 if moved == 0 else 0.5 * (moved / max(spread, 1e-300)) ** 2

@@ -77,7 +77,7 @@ class Simulation:
     def noise(self, draws: int) -> np.ndarray:
         """`[draws, parameters]`: noise of the first release, again and again."""
 
-        @tf.function(jit_compile=self._jit_compile)
+        @tf.function(jit_compile=self._jit_compile, autograph=False)
         def draw(key):
             def one(index):
                 seed = tf.random.experimental.stateless_fold_in(key, index)
@@ -160,7 +160,7 @@ class Simulation:
                 observed = _flat(refined) if stage == "refine" else noised
             return observed - absent, shift
 
-        @tf.function(jit_compile=self._jit_compile)
+        @tf.function(jit_compile=self._jit_compile, autograph=False)
         def simulate(key, included):
             bounded = bounds() if bounds_once else None
 
@@ -169,6 +169,9 @@ class Simulation:
                 if refines:
                     for variable, value in zip(self._state, self._initial, strict=True):
                         variable.assign(value)
+                if steps == 1:
+                    only = release(run_key, tf.constant(0), included, bounded)
+                    return tuple(value[tf.newaxis] for value in only)
                 return tf.map_fn(
                     lambda step: release(run_key, step, included, bounded),
                     tf.range(steps),
