@@ -1,0 +1,314 @@
+"""`keras-dp`: right figures, one-line errors, no TensorFlow."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from keras_dp_ext import accounting, noise
+from keras_dp_ext.bounding.codebook import Codebook
+from keras_dp_ext.cli.main import main, subcommands
+
+MNIST = [
+    "--num-examples",
+    "60000",
+    "--batch-size",
+    "256",
+    "--epochs",
+    "60",
+    "--delta",
+    "1e-5",
+]
+STEPS = 60 * 235
+SAMPLED = accounting.Poisson(256 / 60_000)
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys, *arguments):
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_epsilon_of_dpsgd_is_the_accountants(capsys):
+    result = run_json(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
+    release = accounting.GaussianRelease(1.1)
+    expected = accounting.epsilon([(release, SAMPLED, STEPS)], 1e-5)
+    assert result["epsilon"] == pytest.approx(expected, rel=1e-12)
+    assert result["published_epsilon"] == result["epsilon"]
+    assert (result["delta"], result["steps"]) == (1e-5, STEPS)
+    assert (result["accountant"], result["sampling"]) == ("rdp", "poisson")
+
+
+def test_pld_and_the_classic_conversion(capsys):
+    dpsgd = ["epsilon", "--noise-multiplier", 1.1, *MNIST]
+    tight = run_json(capsys, *dpsgd)["epsilon"]
+    assert run_json(capsys, *dpsgd, "--accountant", "pld")["epsilon"] < tight
+    assert run_json(capsys, *dpsgd, "--conversion", "classic")["epsilon"] > tight
+
+
+def test_epsilon_of_encoding_is_the_mechanisms_own(capsys):
+    from keras_dp_ext.mechanisms.encoding import Encoded
+
+    mechanism = Encoded(noise=noise.StudentT(df=9, scale=1.0))
+    claim = mechanism.claim(26_010)
+    expected = accounting.epsilon([(claim.proven, SAMPLED, STEPS)], 1e-5)
+    result = run_json(
+        capsys,
+        *[
+            "epsilon",
+            "--mechanism",
+            "encoding",
+            "--noise",
+            "student-t",
+            "--df",
+            "9",
+            "--scale",
+            "1.0",
+        ],
+        *["--parameters", "26010"],
+        *MNIST,
+    )
+    assert result["epsilon"] == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["gaussian", "laplace", "cauchy", "variance-gamma", "sech"]
+)
+def test_every_noise_has_a_scale(capsys, name):
+    result = run_json(
+        capsys,
+        *f"epsilon --mechanism encoding --noise {name} --scale 1.3".split(),
+        *["--parameters", "300", "--codebook-size", "3"],
+        *MNIST,
+    )
+    drawn = noise.get({"class_name": name, "config": {"scale": 1.3}})
+    release = accounting.CodebookRelease(drawn, Codebook(size=3), 300)
+    expected = accounting.epsilon([(release, SAMPLED, STEPS)], 1e-5)
+    assert result["epsilon"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_tanh_as_published_is_told_apart_from_what_is_proven(capsys):
+    arguments = ["epsilon", "--mechanism", "tanh", "--noise-multiplier", "1.1"]
+    proven = run_json(capsys, *arguments, *MNIST)
+    published = run_json(
+        capsys,
+        *arguments,
+        *["--guarantee", "published", "--parameters", "26010"],
+        *MNIST,
+    )
+    assert published["epsilon"] > 1e8
+    assert published["published_epsilon"] == pytest.approx(proven["epsilon"])
+    assert "no meaningful guarantee" in published["caveat"]
+
+
+def test_directional_as_published(capsys):
+    budget = [
+        "epsilon",
+        "--mechanism",
+        "directional",
+        "--guarantee",
+        "published",
+        "--budget-epsilon",
+        "1",
+        "--num-examples",
+        "55000",
+        "--batch-size",
+        "512",
+        "--epochs",
+        "60",
+        "--delta",
+        "1e-5",
+        "--parameters",
+        "61706",
+    ]
+    result = run_json(capsys, *budget)
+    assert result["published_epsilon"] == pytest.approx(1.0, rel=1e-3)
+    # Nothing can be promised in advance: a weight may be 0.
+    assert float(result["epsilon"]) == math.inf
+    assert result["tau"] == pytest.approx(0.0135, abs=1e-4)
+    assert result["isotropic_multiplier"] == pytest.approx(8.61, abs=0.03)
+    assert result["epsilon_if_isotropic"] == pytest.approx(0.32, abs=0.01)
+    assert result["epsilon_if_w_is_noise"] > 300
+
+
+def test_shuffled_data_gets_both_figures(capsys):
+    result = run_json(
+        capsys,
+        *["epsilon", "--noise-multiplier", "4", "--sampling", "shuffled"],
+        *MNIST,
+    )
+    release = accounting.GaussianRelease(4.0)
+    unamplified = accounting.epsilon([(release, accounting.FullBatch(), 60)], 1e-5)
+    poisson = accounting.epsilon([(release, SAMPLED, STEPS)], 1e-5)
+    assert result["epsilon"] == pytest.approx(unamplified)
+    assert result["epsilon_if_poisson"] == pytest.approx(poisson)
+    assert "zero-out" in result["adjacency"]
+
+
+def test_microbatches_of_several_examples_double_the_sensitivity(capsys):
+    groups = run_json(
+        capsys,
+        *["epsilon", "--noise-multiplier", "2.2", "--num-microbatches", "64"],
+        *MNIST,
+    )
+    singles = run_json(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
+    assert groups["epsilon"] == pytest.approx(singles["epsilon"])
+
+
+def test_delta_defaults_to_a_power_of_ten_below_one_over_n(capsys):
+    result = run_json(
+        capsys,
+        *[
+            "epsilon",
+            "--noise-multiplier",
+            "1",
+            "--num-examples",
+            "60000",
+            "--batch-size",
+            "600",
+        ],
+        *["--steps", "10"],
+    )
+    assert (result["delta"], result["steps"]) == (1e-5, 10)
+
+
+def test_people_read_a_report(capsys):
+    code, out, _ = run(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
+    assert code == 0
+    assert out.startswith("epsilon            2.6   at delta 1e-05")
+    assert "Poisson sampling" in out and "add or remove one example" in out
+
+
+def test_no_noise_is_said_to_be_no_guarantee(capsys):
+    assert (
+        run_json(capsys, "epsilon", "--noise-multiplier", 0, *MNIST)["epsilon"] == "inf"
+    )
+    _, out, _ = run(capsys, "epsilon", "--noise-multiplier", 0, *MNIST)
+    assert "no guarantee" in out
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd", "tanh", "directional"])
+def test_calibrated_noise_meets_the_target(capsys, mechanism):
+    result = run_json(
+        capsys, *f"calibrate --mechanism {mechanism} --target-epsilon 3".split(), *MNIST
+    )
+    sigma = result["noise_multiplier"]
+    spent = run_json(
+        capsys,
+        *f"epsilon --mechanism {mechanism} --noise-multiplier {sigma!r}".split(),
+        *MNIST,
+    )
+    assert spent["epsilon"] == pytest.approx(result["epsilon"])
+    assert 2.98 < result["epsilon"] <= 3.0
+
+
+def test_calibrated_scale_of_other_noise_meets_the_target(capsys):
+    result = run_json(
+        capsys,
+        *[
+            "calibrate",
+            "--mechanism",
+            "encoding",
+            "--noise",
+            "laplace",
+            "--parameters",
+            "500",
+        ],
+        *["--codebook-size", "5", "--target-epsilon", "3"],
+        *MNIST,
+    )
+    assert 2.98 < result["epsilon"] <= 3.0 and result["scale"] > 0
+
+
+def test_calibrated_steps_meet_the_target(capsys):
+    data = ["--num-examples", "60000", "--batch-size", "256", "--delta", "1e-5"]
+    noise_argument = ["--noise-multiplier", "1.1"]
+    result = run_json(
+        capsys, "calibrate", "--target-epsilon", 3, *noise_argument, *data
+    )
+    steps = result["steps"]
+    spent = [
+        run_json(capsys, "epsilon", *noise_argument, *data, "--steps", count)["epsilon"]
+        for count in (steps, steps + 1)
+    ]
+    assert spent[0] <= 3.0 < spent[1]
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ("", "SUBCOMMAND"),
+        ("nonsense", "nonsense"),
+        ("epsilon", "--num-examples"),
+        ("epsilon --num-examples 10 --batch-size 20 --epochs 1", "--batch-size"),
+        ("epsilon --num-examples 10 --batch-size 2", "--epochs"),
+        ("epsilon --num-examples 10 --batch-size 2 --epochs 1", "--noise-multiplier"),
+        ("epsilon --num-examples ten --batch-size 2 --epochs 1", "ten"),
+        ("epsilon {} --noise-multiplier -1", "noise_multiplier"),
+        ("epsilon {} --noise-multiplier nan", "nan"),
+        ("epsilon {} --noise-multiplier 1 --delta 7", "delta"),
+        ("epsilon {} --noise-multiplier 1 --scale 2", "--scale"),
+        ("epsilon {} --noise-multiplier 1 --guarantee published", "published"),
+        ("epsilon {} --noise-multiplier 1 --num-microbatches 3", "--num-microbatches"),
+        ("epsilon {} --noise-multiplier 1 --steps 4", "--steps"),
+        ("epsilon {} --mechanism encoding", "--parameters"),
+        ("epsilon {} --mechanism encoding --parameters 9 --scale 0", "scale"),
+        ("epsilon {} --mechanism encoding --parameters 9 --df 0.5", "df"),
+        ("epsilon {} --mechanism encoding --parameters 9 --accountant pld", "pld"),
+        ("epsilon {} --mechanism directional --guarantee published", "budget"),
+        ("calibrate {} --target-epsilon -1", "target_epsilon"),
+        ("calibrate {} --target-epsilon 1 --noise-multiplier 1", "Both"),
+    ],
+)
+def test_errors_take_one_line_and_tell_what_to_do(capsys, arguments, says):
+    base = " ".join(MNIST)
+    code, out, err = run(capsys, *arguments.format(base).split())
+    assert code == 2 and out == ""
+    assert len(err.splitlines()) == 1 and says in err
+    assert err.startswith("keras-dp")
+
+
+def test_subcommands_are_found_by_their_modules():
+    assert {"epsilon", "calibrate"} <= set(subcommands())
+    for module in subcommands().values():
+        assert callable(module.run)
+
+
+def test_the_module_runs_and_needs_no_tensorflow():
+    code = (
+        "import sys, keras_dp_ext.cli.main as m;"
+        "r = m.main(sys.argv[1:]);"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules);"
+        "sys.exit(r)"
+    )
+    arguments = [
+        "epsilon",
+        "--mechanism",
+        "encoding",
+        "--noise",
+        "student-t",
+        "--parameters",
+        "10000000",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, *MNIST, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["epsilon"] == pytest.approx(2.63, abs=0.02)
+    helped = subprocess.run(
+        [sys.executable, "-m", "keras_dp_ext.cli", "epsilon", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--noise-multiplier" in helped.stdout
