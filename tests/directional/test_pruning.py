@@ -56,9 +56,10 @@ def test_a_huge_unmeasured_entry_does_not_hide_the_others_from_the_clip():
     (measured,) = optimizer.mechanism._machine._pruning.measured()
     measured = measured.numpy()[:, 0]
     assert measured[4]  # One of the narrow axes.
-    row = np.full(40, 1e8)
-    row[~measured] = 1e27
-    row[0] = 1e13
+    row = np.full(40, 0.5)  # Along a narrow axis: 5000 times the clip.
+    row[np.argmin(measured)] = 1.5e19  # Its square is the largest that is finite.
+    row[0] = 1e5
+    assert measured[0]
 
     @tf.function
     def bounded(x):
