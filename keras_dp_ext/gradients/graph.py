@@ -15,9 +15,6 @@ DATA_OPS = frozenset(
         "IteratorGetNext",
         "IteratorGetNextSync",
         "OptionalGetValue",
-        "PyFunc",
-        "EagerPyFunc",
-        "PyFuncStateless",
     }
 )
 

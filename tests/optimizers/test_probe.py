@@ -27,6 +27,19 @@ class CountTokensOfTheBatch(L.Layer):
         return tf.cast(tokens, tf.float32) + total * ones
 
 
+class RelativeToLargestToken(L.Layer):
+    def call(self, tokens):
+        tokens = tf.cast(tokens, tf.float32)
+        return tokens / (1.0 + tf.reduce_max(tokens))
+
+
+class AddTraceOfTheBatch(L.Layer):
+    """Mixes so little that it hardly shows."""
+
+    def call(self, x):
+        return x + 1e-3 * keras.ops.mean(x, axis=0, keepdims=True)
+
+
 class RunningMean(L.Layer):
     def build(self, shape):
         self.mean = self.add_weight(
@@ -87,11 +100,34 @@ def test_a_layer_that_subtracts_the_batch_mean_is_refused(where, jit_compile):
     assert not fit.last.changed
 
 
-def test_a_layer_that_mixes_integer_inputs_is_refused():
+@pytest.mark.parametrize("layer", [CountTokensOfTheBatch, RelativeToLargestToken])
+def test_a_layer_that_mixes_integer_inputs_is_refused(layer):
     x = np.random.default_rng(0).integers(0, 4, (16, 6))
+    inputs = keras.Input([6], dtype="int32")
     with pytest.raises(ValueError, match="mixes the examples"):
-        fit([CountTokensOfTheBatch(), L.Dense(5)], False, x)
+        fit([inputs, layer(), L.Dense(5)], False, x)
     assert not fit.last.changed
+
+
+def test_a_trace_of_mixing_is_refused():
+    with pytest.raises(ValueError, match="mixes the examples"):
+        fit([AddTraceOfTheBatch(), L.Dense(5)], False)
+
+
+def test_a_second_model_of_the_same_ops_is_probed_by_itself():
+    """The axis of a mean is all that tells these models apart."""
+
+    class Centre(L.Layer):
+        def __init__(self, axis):
+            super().__init__()
+            self.axis = axis
+
+        def call(self, x):
+            return x - keras.ops.mean(x, axis=self.axis, keepdims=True)
+
+    assert fit([Centre(1), L.Dense(5)], False).changed
+    with pytest.raises(ValueError, match="mixes the examples"):
+        fit([Centre(0), L.Dense(5)], False)
 
 
 @both_compilers

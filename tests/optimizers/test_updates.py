@@ -41,9 +41,7 @@ def attention():
     y = np.random.default_rng(2).integers(0, 3, 12)
     tokens = keras.Input([7], dtype="int32")
     hidden = L.Embedding(30, 8)(tokens)
-    hidden = L.LayerNormalization()(
-        hidden + L.MultiHeadAttention(2, 4)(hidden, hidden)
-    )
+    hidden = L.LayerNormalization()(hidden + L.MultiHeadAttention(2, 4)(hidden, hidden))
     hidden = L.GlobalAveragePooling1D()(L.Dense(8, activation="gelu")(hidden))
     model = keras.Model(tokens, L.Dense(3, activation="softmax")(hidden))
     return model, x, y, "sparse_categorical_crossentropy"
@@ -169,9 +167,7 @@ def test_every_reduction_of_the_loss_gives_the_same_update(reduction):
     expected = clipped_mean(per_microbatch_gradients(model, x, y, loss, 1), CLIP)
     before = [variable.numpy() for variable in model.trainable_variables]
     model.compile(
-        dp.optimizers.DPSGD(
-            learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0
-        ),
+        dp.optimizers.DPSGD(learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0),
         loss=keras.losses.MeanSquaredError(reduction=reduction),
     )
     model.fit(x, y, batch_size=12, verbose=0)
@@ -183,9 +179,7 @@ def test_a_loss_function_that_reduces_by_itself_is_taken_apart():
     expected = clipped_mean(per_microbatch_gradients(model, x, y, loss, 1), CLIP)
     before = [variable.numpy() for variable in model.trainable_variables]
     model.compile(
-        dp.optimizers.DPSGD(
-            learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0
-        ),
+        dp.optimizers.DPSGD(learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0),
         loss=lambda y, p: keras.ops.mean(keras.ops.square(y - p)),
     )
     model.fit(x, y, batch_size=12, verbose=0)
@@ -204,9 +198,7 @@ def test_loss_weights_and_sample_weights_scale_the_loss_before_the_bound():
     expected = clipped_mean(gradients, CLIP)
     before = [variable.numpy() for variable in model.trainable_variables]
     model.compile(
-        dp.optimizers.DPSGD(
-            learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0
-        ),
+        dp.optimizers.DPSGD(learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0),
         loss=loss,
         loss_weights=[3.0],
     )
@@ -228,9 +220,7 @@ def test_penalties_on_weights_are_added_after_the_bound():
     before = [variable.numpy() for variable in penalised.trainable_variables]
     expected[0] = expected[0] + 2 * 10 * before[0]
     penalised.compile(
-        dp.optimizers.DPSGD(
-            learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0
-        ),
+        dp.optimizers.DPSGD(learning_rate=1.0, l2_norm_clip=CLIP, noise_multiplier=0.0),
         loss=loss,
     )
     penalised.fit(x, y, batch_size=12, verbose=0)
