@@ -23,8 +23,8 @@ NAMES = [noise.name for noise in NOISES]
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=NAMES)
-@pytest.mark.parametrize("shift", [1e-3, 0.1, 1.0, 3.0])
-@pytest.mark.parametrize("power", [1.1, 2, 12])
+@pytest.mark.parametrize("shift", [1e-3, 0.3, 3.0])
+@pytest.mark.parametrize("power", [1.1, 2, 7])
 def test_moments_bound_forty_digit_quadrature_from_above(
     noise, shift, power, expectation
 ):
