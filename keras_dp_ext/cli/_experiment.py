@@ -244,8 +244,19 @@ def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:
     for name in ("l2_norm_clip", "noise"):
         if getattr(settings, name) is not None:
             mechanism[name] = getattr(settings, name)
+    _check_options(settings)
     mechanism.update(settings.options)
     return dataclasses.replace(recipe, mechanism_arguments=mechanism, **changes)
+
+
+def _check_options(settings: Settings) -> None:
+    known = describe.mechanism(settings.mechanism).get_config()
+    for name in settings.options:
+        if name not in known:
+            raise ValueError(
+                f"Argument `--set` must name an argument of {settings.mechanism}: "
+                f"{', '.join(known)}. Received: {name}"
+            )
 
 
 def _loss(model: keras.Model) -> keras.losses.Loss:

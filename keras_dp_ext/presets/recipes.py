@@ -20,6 +20,16 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
             optimizer_arguments=_MOMENTUM,
             mechanism_arguments={"l2_norm_clip": 0.1},
         ),
+        # Denoising multiplies updates by a number well below 1.
+        Recipe(
+            model="small_cnn",
+            mechanism="encoding",
+            learning_rate=6.0,
+            epochs=30,
+            batch_size=128,
+            optimizer_arguments=_MOMENTUM,
+            mechanism_arguments={"l2_norm_clip": 0.1},
+        ),
     ),
     "mnist": (
         Recipe(

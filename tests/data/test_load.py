@@ -46,7 +46,7 @@ def test_reviews_are_hashed_so_that_no_vocabulary_is_released(monkeypatch):
     with tfds.testing.mock_data(num_examples=4):
         data = load("imdb")
     assert data.x_train.shape == (4, 256)
-    assert 0 <= data.x_train.min() and data.x_train.max() < 10_000
+    assert data.x_train.min() >= 0 and data.x_train.max() < 10_000
 
 
 def test_the_same_word_hashes_alike_and_padding_is_zero():
