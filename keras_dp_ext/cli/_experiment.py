@@ -17,15 +17,21 @@ from keras_dp_ext.accounting.default_delta import default_delta
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.callbacks import PrivacyAccountant
 from keras_dp_ext.cli._settings import Settings
-from keras_dp_ext.data import DataSet, PrivatePCA, poisson_batches
+from keras_dp_ext.data import DataSet, PrivatePCA, load, poisson_batches
 from keras_dp_ext.mechanisms import describe
 from keras_dp_ext.optimizers import make_private
-from keras_dp_ext.presets import Recipe, build_model, find_recipe
+from keras_dp_ext.presets import Recipe, build_model, find_recipe, with_features
 
 # A private PCA may spend this share of the target by itself, and needs no more than
 # Abadi et al. gave it at epsilon 8: (sigma_pca at epsilon) = (16, 0.5), (7, 2), (4, 8).
 _PCA_SHARE = 0.3
 _PCA_LEAST_NOISE = 4.0
+
+
+def load_data(settings: Settings) -> DataSet:
+    """The data set, as the model of the settings takes it."""
+    data = load(settings.dataset, settings.data_dir)
+    return with_features(find_recipe(data.name, settings.model).model, data)
 
 
 class Experiment:

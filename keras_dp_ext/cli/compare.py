@@ -73,10 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
         for mechanism in arguments.mechanisms
     ]
     _make_directory(directory)
-    from keras_dp_ext.cli import _report
-    from keras_dp_ext.data import load
+    from keras_dp_ext.cli import _experiment, _report
 
-    data = load(arguments.dataset, arguments.data_dir)
+    data = _experiment.load_data(settings[0])
     rows: list[dict[str, Any]] = []
     with contextlib.redirect_stdout(sys.stderr):
         for setting in settings:

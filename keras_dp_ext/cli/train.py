@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   keras-dp train                          (digits, embedded; less than a minute)
   keras-dp train --dataset mnist --target-epsilon 3 --delta 1e-5
+  keras-dp train --dataset fashion_mnist --model scatter_linear --accountant pld
   keras-dp train --dataset mnist --model pca_mlp --target-epsilon 2
   keras-dp train --dataset adult --mechanism encoding --noise student-t
   keras-dp train --dataset my.npz --model my_module:my_function
@@ -76,9 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         _prepare(directory, arguments.overwrite)
     # TensorFlow starts here, after everything that can be wrong without it.
     from keras_dp_ext.cli import _experiment, _report
-    from keras_dp_ext.data import load
 
-    data = load(settings.dataset, settings.data_dir)
+    data = _experiment.load_data(settings)
     # JSON alone belongs on stdout then; progress moves to stderr.
     stdout = contextlib.redirect_stdout(sys.stderr)
     with stdout if arguments.json else contextlib.nullcontext():

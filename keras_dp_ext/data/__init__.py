@@ -6,6 +6,7 @@ from keras_dp_ext.data.load import NAMES, load
 from keras_dp_ext.data.poisson_batches import poisson_batches
 from keras_dp_ext.data.private_pca import PrivatePCA
 from keras_dp_ext.data.sampling_label import SamplingLabel, sampling_of
+from keras_dp_ext.data.scattering import Scattering
 from keras_dp_ext.data.shuffled_batches import shuffled_batches
 from keras_dp_ext.data.with_replacement_batches import with_replacement_batches
 
@@ -14,6 +15,7 @@ __all__ = [
     "DataSet",
     "PrivatePCA",
     "SamplingLabel",
+    "Scattering",
     "load",
     "overflow_delta",
     "poisson_batches",

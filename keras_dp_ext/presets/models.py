@@ -130,6 +130,31 @@ def embedding_bag(data: DataSet) -> keras.Model:
     )
 
 
+def scatter_linear(data: DataSet) -> keras.Model:
+    """Logistic regression on scattering features (`presets.features.scattering`)."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Flatten(),
+            layers.Dense(data.num_classes, kernel_initializer="zeros"),
+        ]
+    )
+
+
+def scatter_cnn(data: DataSet) -> keras.Model:
+    """A small convolutional network on scattering features."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            layers.Conv2D(64, 3, padding="same", activation="tanh"),
+            layers.MaxPooling2D(2),
+            layers.Conv2D(64, 3, padding="same", activation="tanh"),
+            layers.Flatten(),
+            layers.Dense(data.num_classes, kernel_initializer="zeros"),
+        ]
+    )
+
+
 #: The models that the command line knows by name.
 MODELS: dict[str, Callable[[DataSet], keras.Model]] = {
     function.__name__: function
@@ -141,6 +166,8 @@ MODELS: dict[str, Callable[[DataSet], keras.Model]] = {
         mlp,
         linear,
         embedding_bag,
+        scatter_linear,
+        scatter_cnn,
     )
 }
 
