@@ -28,6 +28,8 @@ class FitContext:
         steps_per_epoch: Batches that Keras draws in an epoch.
         epochs: The `epochs` argument.
         sampling: How batches are drawn, if known.
+        is_single_batch: Whether this is `train_on_batch`, whose batch size is
+            that of the data at hand and not known to be public.
         accumulation_steps: Over how many batches the pipeline spreads a lot;
             `None` where it does not say.
     """
@@ -39,19 +41,34 @@ class FitContext:
     epochs: int | None = None
     sampling: Sampling | None = None
     accumulation_steps: int | None = None
+    is_single_batch: bool = False
 
 
-def find_fit() -> FitContext | None:
-    """The innermost running `model.fit` or `train_on_batch`, or `None`."""
+def find_fit(optimizer: Any = None) -> FitContext | None:
+    """The innermost running `model.fit` or `train_on_batch`, or `None`.
+
+    Args:
+        optimizer: Whose training is looked for in other threads, if there is none
+            in this one: `tf.distribute` traces each replica in its own thread.
+    """
+    found = _find_frame(sys._getframe(1))
+    if found is None and optimizer is not None:
+        for frame in sys._current_frames().values():
+            candidate = _find_frame(frame)
+            if candidate and candidate[1]["self"].optimizer is optimizer:
+                found = candidate
+    return None if found is None else _read(*found)
+
+
+def _find_frame(frame) -> tuple[str, dict[str, Any]] | None:
     import keras
 
-    frame = sys._getframe(1)
     while frame is not None:
-        name, values = frame.f_code.co_name, frame.f_locals
-        if name in ("fit", "train_on_batch") and isinstance(
-            values.get("self"), keras.Model
-        ):
-            return _read(name, values)
+        name = frame.f_code.co_name
+        if name in ("fit", "train_on_batch"):
+            values = frame.f_locals
+            if isinstance(values.get("self"), keras.Model):
+                return name, values
         frame = frame.f_back
     return None
 
@@ -61,7 +78,7 @@ def _read(name: str, values: dict[str, Any]) -> FitContext:
 
     model, x = values["self"], values.get("x")
     if name == "train_on_batch":
-        return FitContext(model, batch_size=_num_rows(x))
+        return FitContext(model, batch_size=_num_rows(x), is_single_batch=True)
     epochs = values.get("epochs")
     steps = getattr(values.get("epoch_iterator"), "num_batches", None)
     steps = steps or values.get("steps_per_epoch")

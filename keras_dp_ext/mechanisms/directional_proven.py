@@ -72,7 +72,7 @@ class ProvenDirectional:
     def draw_noise(self, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
         unit = self._noise_multiplier * self._l2_norm_clip
         noise = [
-            unit * scale * normal
+            tf.cast(unit * scale, normal.dtype) * normal
             for scale, normal in zip(
                 self._scales.current(), standard_normals(shapes, seed), strict=True
             )

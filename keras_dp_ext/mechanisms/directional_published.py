@@ -115,7 +115,7 @@ class PublishedDirectional:
             )
         multipliers = self._multipliers(shapes)
         noise = [
-            self._l2_norm_clip * multiplier * normal
+            tf.cast(self._l2_norm_clip * multiplier, normal.dtype) * normal
             for multiplier, normal in zip(
                 multipliers, standard_normals(shapes, seed), strict=True
             )

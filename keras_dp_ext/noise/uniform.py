@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+_ACTIVE = threading.local()
+
+
+@contextlib.contextmanager
+def drawing_from(source: Callable[[int, tf.Tensor], tf.Tensor]) -> Iterator[None]:
+    """Inside it, all noises draw from `source` instead of Philox, in float64.
+
+    Args:
+        source: A function of a number of words and an `int32[2]` seed that returns
+            that many words, `uint32[count]`. See `noise.secure`.
+    """
+    former = getattr(_ACTIVE, "source", None)
+    _ACTIVE.source = source
+    try:
+        yield
+    finally:
+        _ACTIVE.source = former
+
+
+def float_dtype() -> tf.DType:
+    """In which precision noise is computed: float32, except in `drawing_from`."""
+    import tensorflow as tf
+
+    return tf.float32 if getattr(_ACTIVE, "source", None) is None else tf.float64
 
 
 def random_words(shape: Sequence[int], seed: tf.Tensor, count: int) -> list[tf.Tensor]:
@@ -17,6 +45,11 @@ def random_words(shape: Sequence[int], seed: tf.Tensor, count: int) -> list[tf.T
     """
     import tensorflow as tf
 
+    source = getattr(_ACTIVE, "source", None)
+    if source is not None:
+        shape = [int(size) for size in shape]
+        words = source(count * math.prod(shape), seed)
+        return tf.unstack(tf.reshape(words, [count, *shape]), num=count)
     words = tf.random.stateless_uniform(
         tf.concat([[count], tf.cast(shape, tf.int32)], axis=0)
         if tf.is_tensor(shape)
@@ -41,19 +74,19 @@ def open_uniform(high: tf.Tensor, low: tf.Tensor) -> tf.Tensor:
     """
     import tensorflow as tf
 
-    fine = (tf.cast(low, tf.float32) + 0.5) * 2.0**-32
-    return (tf.cast(high, tf.float32) + fine) * 2.0**-32
+    fine = (tf.cast(low, float_dtype()) + 0.5) * 2.0**-32
+    return (tf.cast(high, float_dtype()) + fine) * 2.0**-32
 
 
 def angle_uniform(word: tf.Tensor) -> tf.Tensor:
     """A float32 uniform on [0, 1] for angles, which have no tail to resolve."""
     import tensorflow as tf
 
-    return tf.cast(word, tf.float32) * 2.0**-32
+    return tf.cast(word, float_dtype()) * 2.0**-32
 
 
 def random_sign(word: tf.Tensor) -> tf.Tensor:
     """+1 or -1 from the lowest bit of each word."""
     import tensorflow as tf
 
-    return 1.0 - 2.0 * tf.cast(word & 1, tf.float32)
+    return 1.0 - 2.0 * tf.cast(word & 1, float_dtype())

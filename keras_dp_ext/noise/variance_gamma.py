@@ -54,7 +54,7 @@ class VarianceGamma(Noise):
         second = -tf.math.log(uniform.open_uniform(words[2], words[3]))
         # |x| has density (1 + x) exp(-x) / 2: with equal odds an exponential or
         # the sum of two. Two bits of the last word are the odds and the sign.
-        twice = tf.cast((words[4] // 2) & 1, tf.float32)
+        twice = tf.cast((words[4] // 2) & 1, first.dtype)
         return uniform.random_sign(words[4]) * (first + twice * second)
 
     @property

@@ -22,6 +22,8 @@ _ARGUMENTS = """
     expected_batch_size: The public number of examples in a lot, by which the sum
         is divided. Found by itself in `model.fit`.
     noise_seed: For tests only: reproducible noise protects nobody.
+    secure_noise: Draws noise from a cryptographic generator and rounds the noised
+        sum to a grid, against attacks on floating-point arithmetic. Slower.
     **kwargs: The arguments of `keras.optimizers.{base}`.
 """
 
@@ -98,6 +100,7 @@ def _create(base, mechanism_class, name):
             gradient_accumulation_steps=None,
             expected_batch_size=None,
             noise_seed=None,
+            secure_noise=False,
             **kwargs,
         ):
             own = {
@@ -109,6 +112,7 @@ def _create(base, mechanism_class, name):
                 gradient_accumulation_steps=gradient_accumulation_steps,
                 expected_batch_size=expected_batch_size,
                 noise_seed=noise_seed,
+                secure_noise=secure_noise,
                 **kwargs,
             )
 

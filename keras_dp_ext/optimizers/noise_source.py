@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 
 import numpy as np
@@ -22,10 +23,12 @@ class NoiseSource:
 
     Args:
         seed: For tests only. Makes the stream reproducible, and so worthless.
+        secure: Whether noise is drawn by `noise.secure`, from a key of 256 bits.
     """
 
-    def __init__(self, seed: int | None = None):
+    def __init__(self, seed: int | None = None, secure: bool = False):
         self._seed = seed
+        self._secure = secure
         key = self._new_key()
         with tf.init_scope():
             self._key = tf.Variable(
@@ -44,13 +47,20 @@ class NoiseSource:
         _SOURCES.add(self)
 
     def _new_key(self) -> np.ndarray:
+        words = 8 if self._secure else 2
         if self._seed is None:
-            return np.frombuffer(os.urandom(8), np.int32).copy()
-        return np.random.SeedSequence(self._seed).generate_state(2).view(np.int32)
+            return np.frombuffer(os.urandom(4 * words), np.int32).copy()
+        return np.random.SeedSequence(self._seed).generate_state(words).view(np.int32)
 
     def seed(self) -> tf.Tensor:
-        """The seed of the release under way."""
+        """The seed of the release under way: with `secure`, just its number."""
+        if self._secure:
+            return tf.stack([tf.convert_to_tensor(self._counter), 0])
         return tf.random.experimental.stateless_fold_in(self._key, self._counter)
+
+    def key(self) -> tf.Tensor:
+        """The secret key, `uint32[8]` with `secure`."""
+        return tf.bitcast(tf.convert_to_tensor(self._key), tf.uint32)
 
     def advance(self) -> None:
         """Must be called once for every release, in the same graph."""
@@ -68,5 +78,16 @@ def _renew_all() -> None:
         source.renew()
 
 
-# A forked child would repeat its parent's noise.
-os.register_at_fork(after_in_child=_renew_all)
+def _renew_in_child() -> None:
+    """A forked child would repeat its parent's noise.
+
+    If another thread was inside TensorFlow when the process forked, TensorFlow's
+    locks stay taken in the child for ever: it cannot train there, and the fork
+    (e.g. of a worker that loads data) must not hang with it.
+    """
+    thread = threading.Thread(target=_renew_all, daemon=True)
+    thread.start()
+    thread.join(timeout=1.0)
+
+
+os.register_at_fork(after_in_child=_renew_in_child)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -17,9 +19,13 @@ from keras_dp_ext.gradients import MaterializedGradients, per_example_gradients
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.gradients.probe import Probe, check_state_updates
 from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.noise import secure, uniform
+from keras_dp_ext.optimizers.batch_size_guard import BatchSizeGuard
 from keras_dp_ext.optimizers.noise_source import NoiseSource
+from keras_dp_ext.optimizers.spent_budget import SpentBudget
 
 _LEDGER_KEY = "privacy_ledger"
+_RELEASES_KEY = "privacy_releases"
 
 
 class PrivateOptimizer:
@@ -45,6 +51,7 @@ class PrivateOptimizer:
         gradient_accumulation_steps: int | None,
         expected_batch_size: int | None,
         noise_seed: int | None,
+        secure_noise: bool = False,
         **base_arguments: Any,
     ):
         _check_count("num_microbatches", num_microbatches, 1)
@@ -61,24 +68,27 @@ class PrivateOptimizer:
         self.num_microbatches = num_microbatches
         self.expected_batch_size = expected_batch_size
         self.noise_seed = noise_seed
+        self.secure_noise = bool(secure_noise)
         self._accumulation_steps = gradient_accumulation_steps or 1
-        self._noise_source = _Untracked(NoiseSource(noise_seed))
+        self._noise_source = _Untracked(NoiseSource(noise_seed, self.secure_noise))
         self._pending = _Untracked(threading.local())
         self._bound_model = _Untracked(None)
-        self._verified: set[int] = set()
+        self._verified = _Untracked(set())
         self._examples_per_microbatch: int | None = None
-        self.releases = self.add_variable(
-            shape=(),
-            dtype="int64",
-            initializer="zeros",
-            aggregation="only_first_replica",
-            name="releases",
-        )
-        with tf.init_scope(), tf.device("CPU:0"):
-            # A variable, so that every kind of checkpoint carries the ledger.
-            self._ledger_text = tf.Variable(
-                Ledger().to_json(), trainable=False, name="privacy_ledger"
+        # Not by `add_variable`: a checkpoint must not set the counter back.
+        with keras.name_scope(self.name):
+            counter = keras.Variable(
+                0,
+                dtype="int64",
+                trainable=False,
+                aggregation="only_first_replica",
+                name="releases",
             )
+        self._releases = _Untracked(counter)
+        self._ledger_text = _Untracked(Ledger().to_json())
+        # Tracked by TensorFlow under this name, in place of the two above.
+        self._spent_budget = SpentBudget(self._read_spent, self._restore_spent)
+        self._constructed = True
 
     # Keras' protocol ------------------------------------------------------
 
@@ -91,6 +101,9 @@ class PrivateOptimizer:
                 "model without it, or write the loop with "
                 "`optimizer.minimize(losses, variables, tape=tape)`."
             )
+        model = self._watched_model()
+        if model is not None and not model.trainable_weights:
+            raise _no_weights()
         self._pending.value.loss = loss
         # Whoever differentiates what is returned gets nothing: no path leads
         # from here to a gradient that is not private.
@@ -185,17 +198,14 @@ class PrivateOptimizer:
     def build(self, variables):
         variables = list(variables)
         if not variables:
-            raise ValueError(
-                "The model has no trainable weights, so there is nothing to train. "
-                "Received: variables=[]. Build the model, or set "
-                "`layer.trainable = True` on some layer."
-            )
+            raise _no_weights()
         for variable in variables:
             if getattr(variable, "overwrite_with_gradient", False):
                 raise ValueError(
                     "float8 training overwrites weights with statistics of the "
                     f"data and cannot be private. Received: {variable.path}"
                 )
+        self._warn_of_former_training(variables)
         super().build(variables)
         self.mechanism.build(variables, self._add_mechanism_variable)
         self._micro_step = None
@@ -212,6 +222,26 @@ class PrivateOptimizer:
                 )
                 for variable in variables
             ]
+
+    def _warn_of_former_training(self, variables):
+        """Another private optimizer's releases are in another ledger."""
+        for former in {
+            id(former): former
+            for former in (getattr(v, "_private_training", None) for v in variables)
+            if former is not None and former is not self._releases
+        }.values():
+            with tf.init_scope():
+                count = int(former.value.numpy())
+            if count:
+                warnings.warn(
+                    f"These weights were trained by another private optimizer with "
+                    f"{count} releases, which are not in this one's ledger. If both "
+                    "saw the same data, their epsilons add up: keep the former "
+                    "optimizer, or account with `Ledger.merge`.",
+                    stacklevel=2,
+                )
+        for variable in variables:
+            variable._private_training = self._releases
 
     def _add_mechanism_variable(self, shape, dtype, name, initializer="zeros"):
         return self.add_variable(
@@ -241,6 +271,20 @@ class PrivateOptimizer:
 
     _accumulation_steps = 1
     _accumulation_steps_hidden = False
+
+    def __setattr__(self, name, value):
+        if name == "loss_scale_factor" and self._constructed:
+            # What LossScaleOptimizer does when it takes an optimizer over.
+            raise ValueError(
+                f"{type(self).__name__} cannot be wrapped in LossScaleOptimizer, "
+                "which skips updates depending on the data. With the mixed_float16 "
+                "policy, call `model.compile(..., auto_scale_loss=False)`, or use "
+                "mixed_bfloat16, which needs no scaling. Received: "
+                f"loss_scale_factor={value}"
+            )
+        super().__setattr__(name, value)
+
+    _constructed = False
 
     def finalize_variable_values(self, var_list):
         """Ends a training: the sums of an unfinished lot are thrown away.
@@ -308,11 +352,14 @@ class PrivateOptimizer:
                 return
         penalties = _penalty_gradients(data_independent, variables)
         check_state_updates(
-            losses, variables, self._watched_model(), own=self.variables
+            losses,
+            variables,
+            self._watched_model(),
+            own=[*self.variables, self.releases],
         )
         group = self._group_size(losses)
         gradients = per_example_gradients(losses, variables, group)
-        Probe(losses, variables, gradients, group).verify()
+        Probe(losses, variables, gradients, group, self._verified.value).verify()
         sums = self.mechanism.bound(gradients)
         self._release_across_replicas(
             sums, penalties, variables, self._expected_rows(losses, group)
@@ -330,7 +377,7 @@ class PrivateOptimizer:
         # the same on all replicas and workers, whatever the distribution.
         noise = self._noise_if_due([value.shape for value in sums])
         noised = [
-            value + tf.where(first, extra, tf.zeros_like(extra))
+            tf.cast(value, extra.dtype) + tf.where(first, extra, tf.zeros_like(extra))
             for value, extra in zip(sums, noise, strict=True)
         ]
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, noised)
@@ -355,24 +402,49 @@ class PrivateOptimizer:
 
     def _noise_if_due(self, shapes):
         step = tf.convert_to_tensor(self.releases)
-        noise = self.mechanism.draw_noise(shapes, self._noise_source.value.seed(), step)
+        source = self._noise_source.value
+        if self.secure_noise:
+            noise = self._draw_secure(secure.stream(source.key()), shapes, step)
+        else:
+            noise = self.mechanism.draw_noise(shapes, source.seed(), step)
         if self._accumulation_steps == 1:
             return noise
         due = self._is_due()
         return [tf.where(due, value, tf.zeros_like(value)) for value in noise]
+
+    def _draw_secure(self, words, shapes, step):
+        """A draw of the mechanism in float64, from the given source of words."""
+        with uniform.drawing_from(words):
+            noise = self.mechanism.draw_noise(
+                shapes, self._noise_source.value.seed(), step
+            )
+        if any(value.dtype != tf.float64 for value in noise):
+            raise ValueError(
+                "Argument `secure_noise` needs a mechanism that draws from "
+                "`keras_dp_ext.noise` in its precision. Received: "
+                f"{type(self.mechanism).__name__} with noise of "
+                f"{[value.dtype.name for value in noise]}"
+            )
+        return noise
 
     def _accumulate_and_release(
         self, sums, penalties, variables, expected_rows, noised=False
     ):
         if not noised:
             noise = self._noise_if_due([value.shape for value in sums])
-            sums = [a + b for a, b in zip(sums, noise, strict=True)]
+            sums = [
+                tf.cast(total, extra.dtype) + extra
+                for total, extra in zip(sums, noise, strict=True)
+            ]
         if self._accumulation_steps == 1:
             self._release(sums, penalties, variables, expected_rows)
             return
         index = {self._var_key(v): i for i, v in enumerate(self._trainable_variables)}
         lot = [self._lot[index[self._var_key(variable)]] for variable in variables]
-        totals = [value + total for value, total in zip(lot, sums, strict=True)]
+        totals = [
+            tf.cast(value, total.dtype) + total
+            for value, total in zip(lot, sums, strict=True)
+        ]
 
         def finish():
             self._release(totals, penalties, variables, expected_rows)
@@ -382,7 +454,7 @@ class PrivateOptimizer:
 
         def keep():
             for accumulator, value in zip(lot, totals, strict=True):
-                accumulator.assign(value)
+                accumulator.assign(tf.cast(value, tf.float32))
             return tf.constant(0)
 
         tf.cond(self._is_due(), finish, keep)
@@ -391,6 +463,10 @@ class PrivateOptimizer:
     def _release(self, noised, penalties, variables, expected_rows):
         """Refines what has been noised and hands it to the base optimizer."""
         step = tf.convert_to_tensor(self.releases)
+        if self.secure_noise:
+            shapes = [value.shape for value in noised]
+            scales = self._draw_secure(secure.middle, shapes, step)
+            noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
         refined = self.mechanism.refine(noised, step)
         averages = [value / expected_rows for value in refined]
         if penalties:
@@ -407,6 +483,40 @@ class PrivateOptimizer:
         finally:
             self._accumulation_steps_hidden = False
 
+    # Keras' own update, called across replicas ------------------------------
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """Nothing to reduce: what was released is the same on all replicas."""
+        return list(grads_and_vars)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if tf.distribute.get_replica_context() is not None:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        values = [getattr(v, "value", v) for v in trainable_variables]
+        self._distributed_tf_update_step(
+            tf.distribute.get_strategy(),
+            list(zip(grads, values, strict=True)),
+            learning_rate,
+        )
+
+    def _apply_weight_decay(self, variables):
+        if tf.distribute.get_replica_context() is not None:
+            super()._apply_weight_decay(variables)
+            return
+        if self.weight_decay is None:
+            return
+        factor = self.learning_rate * self.weight_decay
+
+        def decay(value):
+            if self._use_weight_decay(value):
+                value.assign_sub(value * tf.cast(factor, value.dtype))
+
+        for variable in variables:
+            tf.distribute.get_strategy().extended.update(
+                getattr(variable, "value", variable), decay, group=False
+            )
+
     # What the step needs to know --------------------------------------------
 
     def _ensure_built(self, variables):
@@ -419,7 +529,7 @@ class PrivateOptimizer:
     def _watched_model(self):
         if self._bound_model.value is not None:
             return self._bound_model.value
-        context = find_fit()
+        context = find_fit(self)
         return None if context is None else context.model
 
     def _group_size(self, losses) -> int:
@@ -427,8 +537,10 @@ class PrivateOptimizer:
         if self.num_microbatches is None:
             return 1
         batch = losses.shape[0]
-        if batch is None:
-            context = find_fit()
+        if batch is not None:
+            batch *= tf.distribute.get_strategy().num_replicas_in_sync
+        else:
+            context = find_fit(self)
             batch = context and context.batch_size
         if batch is None:
             raise ValueError(
@@ -457,12 +569,7 @@ class PrivateOptimizer:
 
         Never the realised number, which depends on who is in the data.
         """
-        context = find_fit()
-        lot = self.expected_batch_size
-        if lot is None and context is not None and context.batch_size is not None:
-            lot = context.batch_size
-            if context.accumulation_steps is None:
-                lot *= self._accumulation_steps
+        context = find_fit(self)
         if context is not None and context.accumulation_steps not in (
             None,
             self._accumulation_steps,
@@ -473,16 +580,13 @@ class PrivateOptimizer:
                 f"accumulation_steps={context.accumulation_steps} in the data and "
                 f"gradient_accumulation_steps={self._accumulation_steps}"
             )
+        lot = self.public_lot(context)
+        if lot is not None and self.expected_batch_size is None:
+            BatchSizeGuard.install(self, context, lot)
         if lot is None and losses.shape[0] is not None:
             lot = losses.shape[0] * self._accumulation_steps
             lot *= tf.distribute.get_strategy().num_replicas_in_sync
-            first = self.__dict__.setdefault("_first_lot", lot)
-            if first != lot:
-                raise ValueError(
-                    "The batch size changes, so the expected one must be said: "
-                    "dividing by the realised size would reveal it. Pass "
-                    f"`expected_batch_size`. Received: {first} and then {lot}"
-                )
+            self._check_same_lot(lot)
         if lot is None:
             raise ValueError(
                 "Argument `expected_batch_size` is needed where the batch size is "
@@ -490,6 +594,29 @@ class PrivateOptimizer:
                 f"losses of shape {losses.shape}"
             )
         return lot / group
+
+    def public_lot(self, context) -> int | None:
+        """Examples of one release, as far as `fit` or the user told; or `None`."""
+        if self.expected_batch_size is not None:
+            return self.expected_batch_size
+        if context is None or context.batch_size is None:
+            return None
+        lot = context.batch_size
+        if context.accumulation_steps is None:
+            lot *= self._accumulation_steps
+        if context.is_single_batch:
+            self._check_same_lot(lot)
+        return lot
+
+    def _check_same_lot(self, lot: int) -> None:
+        """A size that was only seen, not declared, is public if it is constant."""
+        first = self.__dict__.setdefault("_first_lot", lot)
+        if first != lot:
+            raise ValueError(
+                "The batch size changes, so the expected one must be said: "
+                "dividing by the realised size would reveal it. Pass "
+                f"`expected_batch_size`. Received: {first} and then {lot}"
+            )
 
     @contextlib.contextmanager
     def _without_autograph(self):
@@ -516,19 +643,24 @@ class PrivateOptimizer:
         if self.num_microbatches is None:
             return 1
         if self._examples_per_microbatch is None:
-            context = find_fit()
+            context = find_fit(self)
             if context is not None and context.batch_size == self.num_microbatches:
                 self._examples_per_microbatch = 1
         return self._examples_per_microbatch or 2
 
     @property
+    def releases(self):
+        """Number of noised updates ever applied; an int64 Keras variable."""
+        return self._releases.value
+
+    @property
     def ledger(self) -> Ledger:
         """What has been released on the data, as recorded by the callback."""
-        return Ledger.from_json(self._ledger_text.numpy().decode())
+        return Ledger.from_json(self._ledger_text.value)
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
-        self._ledger_text.assign(ledger.to_json())
+        self._ledger_text.value = ledger.to_json()
 
     def open_segment(self, sampling: Sampling) -> None:
         """Records mechanism and sampling for all releases from now on."""
@@ -549,23 +681,49 @@ class PrivateOptimizer:
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
             "expected_batch_size": self.expected_batch_size,
             "noise_seed": self.noise_seed,
+            "secure_noise": self.secure_noise,
         }
 
     def save_own_variables(self, store):
-        super().save_own_variables(store)
-        text = self.ledger.to_json().encode()
-        store[_LEDGER_KEY] = np.frombuffer(text, np.uint8)
+        saved = {}
+        super().save_own_variables(saved)
+        if self.built and self._micro_step is not None and not _is_backup():
+            # The sums of an unfinished lot are not noised: they may be written
+            # where training is resumed from, never into a file that is shared.
+            unfinished = [self._micro_step, *self._lot]
+            for index, variable in enumerate(self.variables):
+                if any(variable is other for other in unfinished):
+                    saved[str(index)] = np.zeros_like(saved[str(index)])
+        releases, text = self._read_spent()
+        # With a key of its own: Keras loads no variable at all where their number
+        # has changed, e.g. with the base optimizer.
+        saved[_RELEASES_KEY] = np.int64(releases)
+        saved[_LEDGER_KEY] = np.frombuffer(text.encode(), np.uint8)
+        for key, value in saved.items():
+            store[key] = value
 
     def load_own_variables(self, store):
         saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)
         text = saved.pop(_LEDGER_KEY, None)
-        spent, ledger = int(self.releases.numpy()), self.ledger
+        restored = saved.pop(_RELEASES_KEY, 0)
         super().load_own_variables(saved)
         if text is not None:
-            self.ledger = Ledger.from_json(np.asarray(text).tobytes().decode())
-        if int(self.releases.numpy()) < spent:
-            # Going back to older weights does not give the budget back.
-            self.releases.assign(spent)
+            self._restore_spent(
+                int(np.asarray(restored)), np.asarray(text).tobytes().decode()
+            )
+
+    def _read_spent(self) -> tuple[int, str]:
+        return int(self.releases.numpy()), self._ledger_text.value
+
+    def _restore_spent(self, releases: int, ledger_text: str) -> None:
+        """Takes over what a checkpoint has spent, unless more was spent since."""
+        if releases >= int(self.releases.numpy()):
+            before, ledger = self.ledger, Ledger.from_json(ledger_text)
+            if before.segments:
+                # What is open now stays open, whatever the checkpoint used.
+                now = before.segments[-1]
+                ledger.open(releases, now.claim, now.sampling)
+            self.releases.assign(releases)
             self.ledger = ledger
         # Old noise on new data would cancel out.
         self._noise_source.value.renew()
@@ -576,6 +734,17 @@ class _Untracked:
 
     def __init__(self, value):
         self.value = value
+
+
+def _is_backup() -> bool:
+    """Whether `BackupAndRestore` is saving: to resume from, and deleted afterwards."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.callbacks.BackupAndRestore):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _no_conversion():
@@ -627,6 +796,14 @@ def _penalty_gradients(data_independent, variables):
 
 def _first_local(strategy, value):
     return strategy.experimental_local_results(value)[0]
+
+
+def _no_weights() -> ValueError:
+    return ValueError(
+        "The model has no trainable weights, so there is nothing to train. "
+        "Received: variables=[]. Build the model, or set "
+        "`layer.trainable = True` on some layer."
+    )
 
 
 def _no_losses(optimizer) -> ValueError:
