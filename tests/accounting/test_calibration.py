@@ -53,6 +53,7 @@ def test_every_noise_can_be_calibrated(noise):
     assert spent[0] <= 2.0 < spent[1]
 
 
+@pytest.mark.slow
 def test_pld_needs_less_noise():
     sigmas = [
         calibrate_noise(
