@@ -78,18 +78,14 @@ class PrivatePCA(keras.layers.Layer):
                 "Argument `num_components` must be a positive integer. "
                 f"Received: num_components={num_components}"
             )
-        if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
-            raise ValueError(
-                "Argument `noise_multiplier` must be a finite number, at least 0. "
-                f"Received: noise_multiplier={noise_multiplier}"
-            )
+        _check_noise_multiplier(noise_multiplier)
         if not 0 < sampling_rate <= 1:
             raise ValueError(
                 "Argument `sampling_rate` must be above 0 and at most 1. "
                 f"Received: sampling_rate={sampling_rate}"
             )
         self.num_components = int(num_components)
-        self.noise_multiplier = float(noise_multiplier)
+        self._noise_multiplier = float(noise_multiplier)
         self.sampling_rate = float(sampling_rate)
         self.unit_norm = bool(unit_norm)
 
@@ -114,6 +110,22 @@ class PrivatePCA(keras.layers.Layer):
             name="releases",
         )
         self.built = True
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise. It can be set until `adapt` has used it."""
+        return self._noise_multiplier
+
+    @noise_multiplier.setter
+    def noise_multiplier(self, value: float) -> None:
+        if self.releases:
+            raise ValueError(
+                "Attribute `noise_multiplier` must not change once the layer is "
+                "adapted: the claim is about the noise that was used. "
+                f"Received: noise_multiplier={value}"
+            )
+        _check_noise_multiplier(value)
+        self._noise_multiplier = float(value)
 
     @property
     def claim(self) -> Claim:
@@ -188,6 +200,14 @@ class PrivatePCA(keras.layers.Layer):
             "sampling_rate": self.sampling_rate,
             "unit_norm": self.unit_norm,
         }
+
+
+def _check_noise_multiplier(value: float) -> None:
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(
+            "Argument `noise_multiplier` must be a finite number, at least 0. "
+            f"Received: noise_multiplier={value}"
+        )
 
 
 def unit_rows(batch: np.ndarray) -> np.ndarray:

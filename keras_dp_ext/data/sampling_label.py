@@ -21,10 +21,12 @@ _TRANSPARENT = frozenset(
         "_ParallelMapDataset",
         "_PrefetchDataset",
         "_RepeatDataset",
-        "_SkipDataset",
-        "_TakeDataset",
     }
 )
+
+# These leave whole lots out only where a lot is one batch. With accumulation the
+# optimizer would put parts of two lots together, and an example might be in both.
+_WHOLE_BATCHES = frozenset({"_SkipDataset", "_TakeDataset"})
 
 _ATTRIBUTE = "dp_sampling"
 
@@ -63,9 +65,9 @@ def attach(dataset: tf.data.Dataset, label: SamplingLabel) -> tf.data.Dataset:
 def sampling_of(dataset: Any) -> SamplingLabel | None:
     """Finds the label of a pipeline made by this package.
 
-    The label survives `map`, `prefetch`, `repeat`, `take`, `skip` and
-    `with_options`; every other transformation may change what a lot is, and
-    loses it.
+    The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
+    is one batch, `take` and `skip`. Every other transformation may change what a lot
+    is, and loses it; so does a `map` that changes the number of rows.
 
     Args:
         dataset: Anything that `model.fit` accepts.
@@ -78,12 +80,19 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
             An example would then replace a padding row instead of joining the
             sum, which doubles the sensitivity.
     """
-    source = dataset
+    source, cut = dataset, False
     while not hasattr(source, _ATTRIBUTE):
-        if type(source).__name__ not in _TRANSPARENT:
+        kind = type(source).__name__
+        if kind not in _TRANSPARENT | _WHOLE_BATCHES:
             return None
+        cut = cut or kind in _WHOLE_BATCHES
         (source,) = source._inputs()
     label = getattr(source, _ATTRIBUTE)
+    if cut and label.accumulation_steps > 1:
+        return None
+    if _rows(dataset) != _rows(source):
+        # An example that became two rows would count twice.
+        return None
     if label.masked and not _has_weights(dataset.element_spec):
         raise ValueError(
             "Argument `dataset` must yield `(x, y, sample_weight)`: the sample "
@@ -91,6 +100,16 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
             f"Received: dataset.element_spec={dataset.element_spec}"
         )
     return label
+
+
+def _rows(dataset: tf.data.Dataset) -> set[int | None]:
+    """The numbers of rows of the tensors in a batch: one, if all is well."""
+    return {spec.shape[:1].as_list()[0] for spec in _tensor_specs(dataset)}
+
+
+def _tensor_specs(dataset: tf.data.Dataset) -> list[tf.TensorSpec]:
+    leaves = tf.nest.flatten(dataset.element_spec)
+    return [leaf for leaf in leaves if isinstance(leaf, tf.TensorSpec)]
 
 
 def _has_weights(element_spec: Any) -> bool:

@@ -94,6 +94,15 @@ def test_every_adapt_counts_as_a_release(data):
     assert layer.releases == 2
 
 
+def test_the_claim_cannot_be_changed_afterwards(data):
+    layer = PrivatePCA(num_components=3, noise_multiplier=1.0)
+    layer.noise_multiplier = 2.0
+    layer.adapt(data)
+    with pytest.raises(ValueError, match="must not change"):
+        layer.noise_multiplier = 100.0
+    assert layer.claim.proven == GaussianRelease(2.0)
+
+
 def test_noise_comes_from_the_operating_system(data):
     def draw() -> np.ndarray:
         keras.utils.set_random_seed(0)

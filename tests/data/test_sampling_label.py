@@ -55,10 +55,28 @@ def test_the_label_survives_what_leaves_lots_alone(transform):
         lambda lots: lots.rebatch(7),
         lambda lots: lots.flat_map(lambda *lot: tf.data.Dataset.from_tensors(lot)),
         lambda lots: tf.data.Dataset.zip(lots, lots).map(lambda a, b: a),
+        # Every example twice: twice the sensitivity.
+        lambda lots: lots.map(
+            lambda x, y, w: (
+                tf.concat([x, -x], 0),
+                tf.concat([y, y], 0),
+                tf.concat([w, w], 0),
+            )
+        ),
     ],
 )
 def test_the_label_is_lost_where_lots_may_change(transform):
     assert sampling_of(transform(poisson_batches(X, Y, 10))) is None
+
+
+@pytest.mark.parametrize(
+    "transform", [lambda lots: lots.skip(1), lambda lots: lots.take(3).repeat()]
+)
+def test_lots_over_several_batches_must_stay_whole(transform):
+    """Parts of two lots in one update could hold the same example twice."""
+    lots = poisson_batches(X, Y, 10, accumulation_steps=2)
+    assert sampling_of(lots.prefetch(1)).accumulation_steps == 2
+    assert sampling_of(transform(lots)) is None
 
 
 def test_unlabelled_data_has_no_label():
