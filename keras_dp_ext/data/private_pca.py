@@ -46,6 +46,10 @@ class PrivatePCA(keras.layers.Layer):
         sampling_rate: Probability with which `adapt` uses each row, at most 1. With a
             rate below 1 the rows are Poisson sampled.
         unit_norm: Whether `call` scales its inputs to norm 1, as `adapt` does.
+        whitening: Component k is divided by (eigenvalue k)**whitening, at the same
+            total energy: 0 leaves the components orthonormal, 1/2 gives all of them
+            the same variance. The eigenvalues are those of the noised matrix, so this
+            costs nothing.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Example:
@@ -69,6 +73,7 @@ class PrivatePCA(keras.layers.Layer):
         noise_multiplier: float = 7.0,
         sampling_rate: float = 1.0,
         unit_norm: bool = True,
+        whitening: float = 0.0,
         **kwargs: Any,
     ):
         kwargs["trainable"] = False
@@ -84,10 +89,16 @@ class PrivatePCA(keras.layers.Layer):
                 "Argument `sampling_rate` must be above 0 and at most 1. "
                 f"Received: sampling_rate={sampling_rate}"
             )
+        if not 0 <= whitening <= 0.5:
+            raise ValueError(
+                "Argument `whitening` must be between 0 and 1/2. "
+                f"Received: whitening={whitening}"
+            )
         self.num_components = int(num_components)
         self._noise_multiplier = float(noise_multiplier)
         self.sampling_rate = float(sampling_rate)
         self.unit_norm = bool(unit_norm)
+        self.whitening = float(whitening)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         features = math.prod(input_shape[1:])
@@ -172,8 +183,9 @@ class PrivatePCA(keras.layers.Layer):
         if gram is None:
             raise ValueError("Argument `data` must hold at least one example.")
         noised = gram + self.noise_multiplier * symmetric_noise(len(gram), rng)
-        _, vectors = np.linalg.eigh(noised)
-        self.components.assign(vectors[:, : -self.num_components - 1 : -1])
+        self.components.assign(
+            leading_components(noised, self.num_components, self.whitening)
+        )
         self._releases.assign_add(1)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -199,6 +211,7 @@ class PrivatePCA(keras.layers.Layer):
             "noise_multiplier": self.noise_multiplier,
             "sampling_rate": self.sampling_rate,
             "unit_norm": self.unit_norm,
+            "whitening": self.whitening,
         }
 
 
@@ -227,6 +240,19 @@ def symmetric_noise(size: int, rng: np.random.Generator) -> np.ndarray:
     """Noise of standard deviation 1 in Frobenius-isometric coordinates."""
     upper = np.triu(rng.normal(size=[size, size]), k=1) / math.sqrt(2.0)
     return upper + upper.T + np.diag(rng.normal(size=size))
+
+
+def leading_components(
+    matrix: np.ndarray, num_components: int, whitening: float
+) -> np.ndarray:
+    """The leading eigenvectors as columns, scaled as `PrivatePCA` says."""
+    values, vectors = np.linalg.eigh(matrix)
+    values, vectors = values[::-1][:num_components], vectors[:, ::-1]
+    # Noise may make the least eigenvalues negative, and nothing of them is known.
+    values = np.maximum(values, 1e-4 * abs(values[0]))
+    scales = values**-whitening
+    scales *= np.sqrt(values.sum() / np.sum(values * scales**2))
+    return vectors[:, :num_components] * scales
 
 
 def _batches(data: Any) -> Iterator[np.ndarray]:

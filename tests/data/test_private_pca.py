@@ -79,6 +79,23 @@ def test_noise_is_standard_in_frobenius_isometric_coordinates():
         assert stats.kstest(along, "norm").pvalue > 1e-3
 
 
+def test_whitening_gives_components_the_same_variance_and_energy(data):
+    plain, white = (
+        adapted(data, noise_multiplier=0.0, whitening=power)(data).numpy()
+        for power in (0.0, 0.5)
+    )
+    variances = np.mean(white**2, axis=0)
+    np.testing.assert_allclose(variances, variances.mean(), rtol=1e-3)
+    assert np.ptp(np.mean(plain**2, axis=0)) > 0.01
+    assert np.sum(variances) == pytest.approx(np.sum(np.mean(plain**2, axis=0)))
+
+
+def test_components_are_finite_when_noise_drowns_the_data(data):
+    layer = PrivatePCA(num_components=12, noise_multiplier=1e6, whitening=0.5)
+    layer.adapt(data[:5])
+    assert np.isfinite(layer.components.numpy()).all()
+
+
 def test_it_claims_a_gaussian_release():
     layer = PrivatePCA(num_components=2, noise_multiplier=7.0)
     assert layer.claim.proven == GaussianRelease(7.0)
@@ -160,6 +177,7 @@ def test_components_survive_saving_and_do_not_train(data, tmp_path):
         {"noise_multiplier": np.nan},
         {"sampling_rate": 0.0},
         {"sampling_rate": 1.5},
+        {"whitening": 1.0},
     ],
 )
 def test_wrong_arguments_are_named(arguments):
