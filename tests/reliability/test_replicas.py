@@ -1,0 +1,138 @@
+"""Several replicas release what one device releases: one draw, one count."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from reliability_models import data, dense_model
+
+import keras_dp_ext as dp
+
+CASES = {
+    "DPSGD": {},
+    "DPSGD in lots": {"gradient_accumulation_steps": 2},
+    "DPSGD, secure noise": {"secure_noise": True},
+    "DPAdamW": {"weight_decay": 0.01},
+    "TanhSGD": {},
+    # Student-t noise is not divisible: no sum of two draws would do.
+    "EncodedSGD": {"codebook": dp.bounding.Codebook(size=8)},
+    "DirectionalSGD": {},
+}
+
+
+@pytest.fixture(scope="module")
+def mirrored():
+    if len(tf.config.list_logical_devices("CPU")) < 2:
+        pytest.skip("TensorFlow started with one device")
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def train(case, strategy, **arguments):
+    optimizer_class = getattr(dp.optimizers, case.split(" ")[0].strip(","))
+    x, y = data(64)
+    with strategy.scope():
+        model = dense_model()
+        model.compile(
+            optimizer_class(learning_rate=0.1, **CASES[case], **arguments),
+            loss="mse",
+            jit_compile=False,
+        )
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(16, drop_remainder=True)
+    model.fit(batches, epochs=1, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_replicas_release_what_one_device_releases(case, mirrored):
+    alone = train(case, tf.distribute.get_strategy(), noise_seed=5)
+    together = train(case, mirrored, noise_seed=5)
+    for one, both in zip(alone.get_weights(), together.get_weights(), strict=True):
+        np.testing.assert_allclose(one, both, atol=1e-6)
+    for variable in together.trainable_variables:
+        first, second = (copy.numpy() for copy in variable.value.values)
+        np.testing.assert_array_equal(first, second)
+    steps = 4 // CASES[case].get("gradient_accumulation_steps", 1)
+    assert int(together.optimizer.releases.numpy()) == steps
+    assert int(together.optimizer.iterations.numpy()) == steps
+
+
+def test_noise_of_two_replicas_has_the_variance_of_one_draw(mirrored):
+    x, y = np.zeros((8, 1000), "float32"), np.zeros((8, 1), "float32")
+    with mirrored.scope():
+        model = keras.Sequential([keras.Input([1000]), keras.layers.Dense(1)])
+        model.compile(
+            dp.optimizers.DPSGD(
+                learning_rate=1.0, noise_multiplier=3.0, expected_batch_size=1
+            ),
+            loss="mse",
+            jit_compile=False,
+        )
+    before = model.get_weights()[0]
+    model.fit(x, y, batch_size=8, verbose=0)
+    # Two draws would give 3 * sqrt(2) = 4.2; 0.27 is four standard errors.
+    assert np.std(model.get_weights()[0] - before) == pytest.approx(3.0, abs=0.27)
+
+
+def test_microbatches_are_counted_over_all_replicas(mirrored):
+    x, y = data(16)
+    with mirrored.scope():
+        model = dense_model()
+        model.compile(
+            dp.optimizers.DPSGD(num_microbatches=8, noise_multiplier=1.0),
+            loss="mse",
+            jit_compile=False,
+        )
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(16, drop_remainder=True)
+    model.fit(batches, verbose=0)
+    # Two examples to a microbatch: twice the sensitivity, half the multiplier.
+    assert model.optimizer.privacy_claim().proven == dp.accounting.GaussianRelease(0.5)
+
+
+def _free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def test_two_workers_release_what_one_device_releases(tmp_path):
+    workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+    script = pathlib.Path(__file__).with_name("worker.py")
+    processes = []
+    for index in range(2):
+        cluster = {
+            "cluster": {"worker": workers},
+            "task": {"type": "worker", "index": index},
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, script, tmp_path / f"{index}.npz"],
+                env={**os.environ, "TF_CONFIG": json.dumps(cluster)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        logs = [process.communicate(timeout=400)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], logs
+    first, second = (np.load(tmp_path / f"{index}.npz") for index in range(2))
+    for name in ("DPSGD", "EncodedSGD"):
+        np.testing.assert_array_equal(first[name], second[name])
+        assert first[f"{name} releases"] == second[f"{name} releases"] == 4
+        alone = train(name, tf.distribute.get_strategy(), noise_seed=5)
+        expected = np.concatenate([np.ravel(w) for w in alone.get_weights()])
+        np.testing.assert_allclose(first[name], expected, atol=1e-6)
