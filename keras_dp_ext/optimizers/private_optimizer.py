@@ -27,6 +27,9 @@ from keras_dp_ext.optimizers.spent_budget import SpentBudget
 _LEDGER_KEY = "privacy_ledger"
 _RELEASES_KEY = "privacy_releases"
 
+# A new function for every step would otherwise keep all of its data.
+_MOST_TRACED_STEPS = 16
+
 
 class PrivateOptimizer:
     """Mixin that goes in front of a Keras optimizer class.
@@ -309,6 +312,8 @@ class PrivateOptimizer:
             def step():
                 self.minimize(loss_function(), variables)
 
+            if len(cache.value) >= _MOST_TRACED_STEPS:
+                cache.value.pop(next(iter(cache.value)))
             cache.value[loss_function] = step
         step()
 
@@ -324,6 +329,16 @@ class PrivateOptimizer:
             raise ValueError(
                 "Argument `loss` must be a vector with one loss for each example. "
                 f"Received: loss of shape {losses.shape}"
+            )
+        if not self.__dict__.setdefault("_warned_of_eager_mode", False):
+            self._warned_of_eager_mode = True
+            warnings.warn(
+                "Losses that were computed eagerly leave no graph behind, so it "
+                "cannot be verified that the model treats every example by itself "
+                "(BatchNormalization does not), and each step costs O(batch^2). Call "
+                "`minimize` inside a tf.function, or pass a function that computes "
+                "the losses.",
+                stacklevel=3,
             )
         self._ensure_built(variables)
         group = self._group_size(losses)

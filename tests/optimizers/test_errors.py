@@ -116,3 +116,21 @@ def test_a_changing_batch_size_in_a_custom_loop_must_be_announced():
     step(tf.constant(X[:6]), tf.constant(Y[:6]))
     with pytest.raises(ValueError, match="expected_batch_size"):
         step(tf.constant(X[:5]), tf.constant(Y[:5]))
+
+
+def test_eager_losses_come_with_a_warning_that_nothing_can_be_verified():
+    net, optimizer = model(), dp.optimizers.DPSGD()
+    with tf.GradientTape() as tape:
+        losses = keras.losses.mean_squared_error(Y, net(X))
+    with pytest.warns(UserWarning, match="cannot be verified"):
+        optimizer.minimize(losses, net.trainable_variables, tape=tape)
+
+
+def test_a_function_of_losses_is_verified_in_eager_mode_too():
+    optimizer = dp.optimizers.DPSGD()
+    net = keras.Sequential([keras.Input([4]), L.Dense(3), L.BatchNormalization()])
+    with pytest.raises(ValueError, match=r"mixes the examples|from the data"):
+        optimizer.minimize(
+            lambda: keras.losses.mean_squared_error(Y, net(X, training=True)),
+            net.trainable_variables,
+        )
