@@ -88,7 +88,11 @@ def scan(
         if not found:
             continue
         meets_data = any(id(output) in dependent for output in op.outputs)
-        if meets_data or _adds_batch_axis(op, batch):
+        if (
+            meets_data
+            or _adds_batch_axis(op, batch)
+            or _starts_from_zeros(op, found, batch)
+        ):
             uses.extend(
                 Use(op, index, tuple(sorted(weight.variables)), weight.view)
                 for index, weight in found
@@ -115,3 +119,22 @@ def _adds_batch_axis(op: tf.Operation, batch: int | None) -> bool:
     if rows_out.rank is None or rows_out.rank == 0 or rows_out[0] != batch:
         return False
     return rows_in.rank != rows_out.rank or rows_in[0] == 1
+
+
+def _starts_from_zeros(
+    op: tf.Operation, found: list[tuple[int, Weight]], batch: int | None
+) -> bool:
+    """Whether rows of constants, one for each example, meet a weight.
+
+    So does an unrolled recurrent layer begin: with a state of zeros.
+    """
+    if op.type != "MatMul" or [index for index, _ in found] != [1]:
+        return False
+    rows = op.inputs[0]
+    if rows.shape.rank is None or rows.shape[0] != batch:
+        return False
+    if batch is None:
+        return True
+    # A constant that happens to be as long as the batch is not an example's.
+    value = tf.get_static_value(rows)
+    return value is not None and not value.any()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.gradients import graph as graph_lib
 from keras_dp_ext.gradients.contributions import (
     Contribution,
     OuterProducts,
@@ -14,6 +17,12 @@ from keras_dp_ext.gradients.contributions import (
     scale_rows,
 )
 from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.rules.device import prefers_kernels_in_a_loop
+
+# Up to this many elements, a filter's per-row gradients are kept for the weighted
+# sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
+# gradient of the whole batch (measured: break-even at 40,000 to 70,000).
+_KEPT_ELEMENTS = 40_000
 
 
 @register_rule("Conv2D", "Conv3D")
@@ -21,18 +30,48 @@ def convolution(use, d, split):
     """`g_b = patches(x_b)^T d_b`, with `[*kernel, inputs, outputs]` weights."""
     if use.index != 1:
         return None
-    geometry = _Geometry(use.op, use.weight.shape)
-    data = use.op.inputs[0]
+    return _convolution(use.op, use.op.inputs[0], use.weight.shape, d, split)
+
+
+@register_rule("PartitionedCall", "StatefulPartitionedCall")
+def convolution_in_a_function(use, d, split):
+    """Keras compiles a grouped convolution by itself, in a function of its own."""
+    graphs = graph_lib.called_graphs(use.op)
+    if len(graphs) != 1 or len(use.op.outputs) != 1:
+        return None
+    found = [op for op in graphs[0].get_operations() if op.type not in _WRAPPERS]
+    if [op.type for op in found] not in (["Conv2D"], ["Conv3D"]):
+        return None
+    arguments = [tensor.op for tensor in graphs[0].inputs]
+    image, weight = (arguments.index(_argument(t)) for t in found[0].inputs)
+    if weight != use.index:
+        return None
+    shape = found[0].inputs[1].shape
+    return _convolution(found[0], use.op.inputs[image], shape, d, split)
+
+
+# What surrounds a convolution in a function that does nothing else.
+_WRAPPERS = frozenset({"Placeholder", "ReadVariableOp", "Identity", "NoOp"})
+
+
+def _argument(tensor: tf.Tensor) -> tf.Operation:
+    while tensor.op.type in ("Identity", "ReadVariableOp"):
+        tensor = tensor.op.inputs[0]
+    return tensor.op
+
+
+def _convolution(op, data, filter_shape, d, split):
+    geometry = _Geometry(op, filter_shape)
     if not geometry.is_supported(data, d):
         return None
-    if geometry.channels(data) != use.weight.shape[-2]:
-        return _grouped(geometry, use, data, d, split)
+    if geometry.channels(data) != filter_shape[-2]:
+        return _grouped(geometry, filter_shape, data, d, split)
     return _products(data, d, geometry, split, like=data)
 
 
-def _grouped(geometry, use, data, d, split):
+def _grouped(geometry, filter_shape, data, d, split):
     """Every group of output channels sees its own group of input channels."""
-    *kernel, inputs, outputs = use.weight.shape
+    *kernel, inputs, outputs = filter_shape
     groups = geometry.channels(data) // inputs
     patches = geometry.patches(data)
     positions, taps = patches.shape[1], patches.shape[2]
@@ -40,7 +79,7 @@ def _grouped(geometry, use, data, d, split):
     right = tf.reshape(geometry.flat(d), [-1, positions, groups, outputs // groups])
     product = tf.einsum("btkgi,btgo->bkigo", left, right)
     product = tf.reshape(product, [-1, *kernel, inputs, outputs])
-    return Rows(tf.reduce_sum(split(product, like=data), axis=1), use.weight.shape)
+    return Rows(tf.reduce_sum(_split(product, split, data), axis=1), filter_shape)
 
 
 @register_rule("DepthwiseConv2dNative")
@@ -52,12 +91,15 @@ def depthwise(use, d, split):
     data = use.op.inputs[0]
     if not geometry.is_supported(data, d):
         return None
-    *kernel, inputs, multiplier = use.weight.shape
-    patches = geometry.patches(data)
-    right = tf.reshape(geometry.flat(d), [-1, patches.shape[1], inputs, multiplier])
-    product = tf.einsum("btkc,btcm->bkcm", patches, right)
-    product = tf.reshape(product, [-1, *kernel, inputs, multiplier])
-    return Rows(tf.reduce_sum(split(product, like=data), axis=1), use.weight.shape)
+    if prefers_kernels_in_a_loop():
+        return FilterGradients(
+            _split(data, split, data),
+            _split(d, split, data),
+            geometry.filter_shape,
+            geometry.depthwise_filter_gradient,
+        )
+    product = geometry.depthwise_products(data, d)
+    return Rows(tf.reduce_sum(_split(product, split, data), axis=1), use.weight.shape)
 
 
 @register_rule("Conv2DBackpropInput", "Conv3DBackpropInputV2")
@@ -73,17 +115,120 @@ def transposed_convolution(use, d, split):
 
 
 def _products(image, gradient, geometry, split, like):
-    image, gradient = split(image, like=like), split(gradient, like=like)
+    image, gradient = _split(image, split, like), _split(gradient, split, like)
     if image.shape[1] is None:
         return None
+    if prefers_kernels_in_a_loop():
+        return FilterGradients(
+            image, gradient, geometry.filter_shape, geometry.filter_gradient
+        )
     return ConvolutionProducts(image, gradient, geometry)
+
+
+def _split(value: tf.Tensor, split, like: tf.Tensor) -> tf.Tensor:
+    """`[rows, examples, ...]`, also where a dilation has cut images into blocks.
+
+    TensorFlow dilates by `SpaceToBatchND`, which makes the blocks of an image
+    *outer* axis of the batch: `[blocks * batch, ...]`.
+    """
+    blocks = _blocks(like)
+    if blocks > 1:
+        rest = value.shape[1:]
+        value = tf.reshape(value, [blocks, -1, *rest])
+        value = tf.transpose(value, [1, 0, *range(2, value.shape.rank)])
+        value = tf.reshape(value, [-1, *rest])
+    return split(value, like=like)
+
+
+def _blocks(tensor: tf.Tensor) -> int:
+    """Into how many blocks `SpaceToBatchND` has cut every image."""
+    while tensor.op.type in ("ExpandDims", "Reshape", "Identity", "Cast"):
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type != "SpaceToBatchND":
+        return 1
+    return int(np.prod(tf.get_static_value(tensor.op.inputs[1])))
+
+
+class FilterGradients(Contribution):
+    """One call of TensorFlow's own kernel for each row.
+
+    On a CPU the kernel is as fast for one example as for a share of a batch, and
+    cuts its patches in cache: several times faster than patches of a whole batch
+    in memory.
+
+    Args:
+        image: `[rows, examples, *spatial, inputs]`.
+        gradient: `[rows, examples, *spatial, outputs]`.
+        shape: Of the filter.
+        kernel: From `[n, *spatial, inputs]` and `[n, *spatial, outputs]` to the
+            gradient of the filter, summed over `n`.
+    """
+
+    def __init__(
+        self,
+        image: tf.Tensor,
+        gradient: tf.Tensor,
+        shape,
+        kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    ):
+        self.shape = tuple(shape)
+        self._image = tf.cast(image, tf.float32)
+        self._gradient = tf.cast(gradient, tf.float32)
+        self._kernel = kernel
+
+    def _for_each_row(self, function, shape):
+        return tf.map_fn(
+            lambda row: function(
+                self._kernel(
+                    tf.gather(self._image, row), tf.gather(self._gradient, row)
+                )
+            ),
+            tf.range(tf.shape(self._image)[0]),
+            fn_output_signature=tf.TensorSpec(shape, tf.float32),
+        )
+
+    @functools.cached_property
+    def _rows(self) -> Rows:
+        return Rows(self._for_each_row(tf.identity, self.shape), self.shape)
+
+    @property
+    def _keeps_rows(self) -> bool:
+        return tf.TensorShape(self.shape).num_elements() <= _KEPT_ELEMENTS
+
+    def norm_squared(self, scale=None):
+        if self._keeps_rows:
+            return self._rows.norm_squared(scale)
+        return self._for_each_row(
+            lambda g: tf.reduce_sum(tf.square(g if scale is None else g / scale)), []
+        )
+
+    def weighted_sum(self, coefficients):
+        if "_rows" in self.__dict__:
+            return self._rows.weighted_sum(coefficients)
+        return self._kernel(
+            _unsplit(self._image), _unsplit(scale_rows(coefficients, self._gradient))
+        )
+
+    def rows(self):
+        return self._rows.rows()
+
+    def map_factors(self, change):
+        return FilterGradients(
+            change(self._image), change(self._gradient), self.shape, self._kernel
+        )
+
+    def sanitized(self, finite):
+        if "_rows" in self.__dict__:
+            return self._rows.sanitized(finite)
+        return super().sanitized(finite)
 
 
 class ConvolutionProducts(Contribution):
     """Outer products of image patches and output gradients.
 
     Patches are cut out only where the norm needs them; the weighted sum is
-    TensorFlow's own kernel for the gradient of a filter.
+    TensorFlow's own kernel for the gradient of a filter. For XLA, and for devices
+    that want one large product instead of many small ones.
 
     Args:
         image: `[rows, examples, *spatial, inputs]`.
@@ -216,6 +361,33 @@ class _Geometry:
             out_backprop=gradient,
             **attributes,
         )
+
+    def depthwise_filter_gradient(
+        self, image: tf.Tensor, gradient: tf.Tensor
+    ) -> tf.Tensor:
+        """The same for a depthwise convolution."""
+        if self.dilations != [1, 1]:
+            # TensorFlow's kernel on CPUs does not dilate.
+            return tf.reduce_sum(self.depthwise_products(image, gradient), axis=0)
+        return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
+            input=image,
+            filter_sizes=self.filter_shape,
+            out_backprop=gradient,
+            strides=self._op.get_attr("strides"),
+            padding=self._padding,
+            data_format=self._op.get_attr("data_format"),
+            explicit_paddings=self._op.get_attr("explicit_paddings"),
+        )
+
+    def depthwise_products(self, image: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        """`[batch, *filter]`: the same for each image."""
+        *_, inputs, multiplier = self.filter_shape
+        patches = self.patches(image)
+        right = tf.reshape(
+            self.flat(gradient), [-1, patches.shape[1], inputs, multiplier]
+        )
+        product = tf.einsum("btkc,btcm->bkcm", patches, right)
+        return tf.reshape(product, [-1, *self.filter_shape])
 
     def patches(self, image: tf.Tensor) -> tf.Tensor:
         """`[batch, positions, taps, channels]`, by slices: cheap with XLA too."""

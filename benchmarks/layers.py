@@ -1,0 +1,227 @@
+"""Every trainable Keras layer: is it right, has it a rule, what does it cost?
+
+Makes docs/layers.md. The cases are those that tests/gradients checks on small
+inputs.
+
+    python -m benchmarks.layers --output docs/layers.md
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A small model around one layer.
+
+    Attributes:
+        layer: `layer(keras) -> callable` from an input tensor to an output tensor.
+        shape: Of one example.
+        tokens: Number of tokens, if inputs are integers.
+    """
+
+    layer: Callable
+    shape: tuple[int, ...]
+    tokens: int | None = None
+
+    def model(self, shape: tuple[int, ...] | None = None):
+        import keras
+
+        inputs = keras.Input(
+            shape or self.shape, dtype="float32" if self.tokens is None else "int32"
+        )
+        return keras.Model(inputs, self.layer(keras)(inputs))
+
+    def inputs(self, batch: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        generator = np.random.default_rng(1)
+        size = (batch, *(shape or self.shape))
+        if self.tokens is None:
+            return generator.normal(size=size).astype(np.float32)
+        return generator.integers(0, self.tokens, size).astype(np.int32)
+
+
+def _layer(name: str, *arguments, **keywords):
+    return lambda keras: getattr(keras.layers, name)(*arguments, **keywords)
+
+
+def _chain(*makers):
+    def build(keras):
+        def apply(x):
+            for make in makers:
+                x = make(keras)(x)
+            return x
+
+        return apply
+
+    return build
+
+
+def _attention(name: str, **keywords):
+    def build(keras):
+        layer = getattr(keras.layers, name)(**keywords)
+        return lambda x: layer(x, x)
+
+    return build
+
+
+def _shared(keras):
+    layer = keras.layers.Dense(5, activation="tanh")
+    return lambda x: layer(layer(x))
+
+
+def _tied_embedding(keras):
+    embedding = keras.layers.ReversibleEmbedding(11, 4)
+    return lambda x: embedding(embedding(x), reverse=True)
+
+
+def _lora(name: str, shape, *arguments):
+    def build(keras):
+        layer = getattr(keras.layers, name)(*arguments)
+        layer.build(shape)
+        layer.enable_lora(2)
+        # The second factor starts at zero, which would hide the first one's gradient.
+        for weight in layer.trainable_weights:
+            value = np.random.default_rng(0).normal(size=weight.shape)
+            weight.assign(0.3 * value)
+        return layer
+
+    return build
+
+
+def _frozen(keras):
+    frozen = keras.layers.Dense(6, activation="tanh")
+    frozen.trainable = False
+    return _chain(lambda _: frozen, _layer("Dense", 3))(keras)
+
+
+def _nested(keras):
+    inner = keras.Sequential(
+        [keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(4)]
+    )
+    return _chain(lambda _: inner, _layer("Dense", 3))(keras)
+
+
+def _two_branches(keras):
+    left, right = keras.layers.Dense(4), keras.layers.Dense(4)
+    return lambda x: keras.layers.Multiply()([left(x), right(x)])
+
+
+def _masked(rnn: str):
+    return _chain(
+        _layer("Embedding", 11, 4, mask_zero=True), _layer(rnn, 3), _layer("Dense", 2)
+    )
+
+
+def _after_embedding(*makers):
+    return _chain(_layer("Embedding", 11, 4), *makers)
+
+
+CASES: dict[str, Case] = {
+    "Dense": Case(_layer("Dense", 5, activation="tanh"), (4,)),
+    "Dense on sequences": Case(_layer("Dense", 5), (7, 4)),
+    "EinsumDense": Case(_layer("EinsumDense", "abc,cd->abd", (None, 5)), (7, 4)),
+    "EinsumDense, several outputs": Case(
+        _layer("EinsumDense", "abc,cde->abde", (None, 2, 3), bias_axes="de"), (7, 4)
+    ),
+    "EinsumDense, shared axis": Case(
+        _layer("EinsumDense", "abc,bcd->abd", (7, 5)), (7, 4)
+    ),
+    "Embedding": Case(_layer("Embedding", 11, 4), (6,), tokens=11),
+    "ReversibleEmbedding (tied)": Case(_tied_embedding, (6,), tokens=11),
+    "Conv1D": Case(_layer("Conv1D", 3, 3), (9, 2)),
+    "Conv1D, causal, dilated": Case(
+        _layer("Conv1D", 3, 3, padding="causal", dilation_rate=2), (9, 2)
+    ),
+    "Conv2D": Case(_layer("Conv2D", 3, 3, padding="same"), (6, 7, 2)),
+    "Conv2D, strides": Case(
+        _layer("Conv2D", 3, (3, 2), strides=2, padding="same"), (6, 7, 2)
+    ),
+    "Conv2D, dilated": Case(_layer("Conv2D", 3, 2, dilation_rate=2), (6, 7, 2)),
+    "Conv2D, groups": Case(_layer("Conv2D", 6, 3, groups=2), (6, 7, 4)),
+    "Conv3D": Case(_layer("Conv3D", 2, 2, padding="same"), (3, 4, 5, 2)),
+    "Conv3D, groups": Case(_layer("Conv3D", 4, 2, groups=2), (3, 4, 5, 4)),
+    "DepthwiseConv1D": Case(_layer("DepthwiseConv1D", 3, depth_multiplier=2), (9, 2)),
+    "DepthwiseConv2D": Case(
+        _layer("DepthwiseConv2D", 3, strides=2, depth_multiplier=2, padding="same"),
+        (6, 7, 2),
+    ),
+    "DepthwiseConv2D, dilated": Case(
+        _layer("DepthwiseConv2D", 2, dilation_rate=2), (6, 7, 2)
+    ),
+    "SeparableConv1D": Case(_layer("SeparableConv1D", 3, 3), (9, 2)),
+    "SeparableConv2D": Case(_layer("SeparableConv2D", 3, 3), (6, 7, 2)),
+    "Conv1DTranspose": Case(_layer("Conv1DTranspose", 3, 3, strides=2), (5, 2)),
+    "Conv2DTranspose": Case(
+        _layer("Conv2DTranspose", 3, 3, strides=2, padding="same"), (4, 5, 2)
+    ),
+    "Conv3DTranspose": Case(_layer("Conv3DTranspose", 2, 2, strides=2), (2, 3, 3, 2)),
+    "LayerNormalization": Case(_layer("LayerNormalization"), (7, 4)),
+    "GroupNormalization": Case(_layer("GroupNormalization", 2), (5, 6, 4)),
+    "RMSNormalization": Case(_layer("RMSNormalization"), (7, 4)),
+    "UnitNormalization": Case(
+        _chain(_layer("Dense", 4), _layer("UnitNormalization")), (7, 4)
+    ),
+    "PReLU": Case(_layer("PReLU", alpha_initializer="ones"), (7, 4)),
+    "PReLU, shared axes": Case(
+        _layer("PReLU", shared_axes=[1, 2], alpha_initializer="ones"), (5, 6, 3)
+    ),
+    "MultiHeadAttention": Case(
+        _attention("MultiHeadAttention", num_heads=2, key_dim=3), (5, 4)
+    ),
+    "GroupQueryAttention": Case(
+        _attention(
+            "GroupQueryAttention", head_dim=3, num_query_heads=4, num_key_value_heads=2
+        ),
+        (5, 4),
+    ),
+    "AdditiveAttention": Case(
+        _chain(
+            _layer("Dense", 4),
+            lambda keras: lambda x: keras.layers.AdditiveAttention()([x, x]),
+        ),
+        (5, 4),
+    ),
+    "SimpleRNN": Case(_after_embedding(_layer("SimpleRNN", 3)), (6,), tokens=11),
+    "LSTM": Case(_after_embedding(_layer("LSTM", 3)), (6,), tokens=11),
+    "GRU": Case(_after_embedding(_layer("GRU", 3)), (6,), tokens=11),
+    "LSTM, unrolled": Case(
+        _after_embedding(_layer("LSTM", 3, unroll=True)), (6,), tokens=11
+    ),
+    "LSTM, masked": Case(_masked("LSTM"), (6,), tokens=11),
+    "GRU, masked": Case(_masked("GRU"), (6,), tokens=11),
+    "Bidirectional LSTM": Case(
+        _chain(
+            _layer("Embedding", 11, 4),
+            lambda keras: keras.layers.Bidirectional(keras.layers.LSTM(3)),
+        ),
+        (6,),
+        tokens=11,
+    ),
+    "LSTM, stacked": Case(
+        _after_embedding(_layer("LSTM", 3, return_sequences=True), _layer("LSTM", 3)),
+        (6,),
+        tokens=11,
+    ),
+    "TimeDistributed": Case(
+        lambda keras: keras.layers.TimeDistributed(keras.layers.Dense(3)), (5, 4)
+    ),
+    "TimeDistributed Conv2D": Case(
+        lambda keras: keras.layers.TimeDistributed(keras.layers.Conv2D(3, 2)),
+        (3, 4, 5, 2),
+    ),
+    "Bilinear product of two branches": Case(_two_branches, (4,)),
+    "shared layer": Case(_shared, (5,)),
+    "nested model": Case(_nested, (4,)),
+    "frozen layer": Case(_frozen, (4,)),
+    "Dense with LoRA": Case(_lora("Dense", (None, 4), 5), (4,)),
+    "Dense with LoRA, on sequences": Case(_lora("Dense", (None, 7, 4), 5), (7, 4)),
+    "EinsumDense with LoRA": Case(
+        _lora("EinsumDense", (None, 7, 4), "abc,cd->abd", (None, 5)), (7, 4)
+    ),
+    "Embedding with LoRA": Case(_lora("Embedding", (None, 6), 11, 4), (6,), tokens=11),
+    "Conv2D with LoRA": Case(_lora("Conv2D", (None, 6, 7, 2), 3, 3), (6, 7, 2)),
+}
