@@ -22,7 +22,7 @@ RANKINGS = ("bucket", "exact")
 _RELATIVE_WIDTH = 1 / 16
 _GREATEST_WIDTH = 1 / 128
 # Profiles are rounded up to this relative grid; see `accounting.Profile`.
-_PROFILE_RATIO = 0.004
+_PROFILE_RATIO = 0.002
 _PROFILE_FLOOR = 0.01
 
 
@@ -324,7 +324,7 @@ def _profile_grid(values: np.ndarray, root_mean_square: float) -> np.ndarray:
     """An ascending grid that ends at the greatest value.
 
     Below 1% of the root mean square (together 1e-4 of the squared norm) it is
-    linear; above, relative, so that rounding up costs 0.2% of the RDP on average.
+    linear; above, relative, so that rounding up costs 0.2% of the RDP.
     """
     distinct = np.unique(values[values > 0])
     if distinct.size <= 1024:

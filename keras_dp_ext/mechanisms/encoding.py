@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_dp_ext import noise as noises
@@ -43,10 +43,9 @@ class Encoded(Mechanism):
         denoise: The distance by which the noised sum is multiplied: "ks"
             (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
             is. The distance of the last step is `mechanism.denoising_factor`.
-        noise_schedule: Multiplies the noise's scale: a `NoiseSchedule`, or a
-            dictionary from release numbers to factors, such as
-            `{0: 1.0, 1000: 0.8}`. For a function of the release number or a
-            Keras schedule use `NoiseSchedule.tabulate(function, steps=...)`.
+        noise_schedule: Multiplies the noise's scale: a Keras schedule or another
+            function of the release number, a dictionary from release numbers to
+            factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
         ranking: "bucket" or, as a slow reference, "exact"; see
             `keras_dp_ext.bounding.encoding.encode_rows`.
 
@@ -63,7 +62,10 @@ class Encoded(Mechanism):
         codebook: Codebook | Mapping[str, Any] | None = None,
         noise: Noise | str | Mapping[str, Any] = "student-t",
         denoise: str | None = "ks",
-        noise_schedule: NoiseSchedule | Mapping[Any, Any] | None = None,
+        noise_schedule: NoiseSchedule
+        | Mapping[Any, Any]
+        | Callable[[Any], Any]
+        | None = None,
         ranking: str = "bucket",
     ):
         if denoise is not None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Tabulated factors are rounded to powers of this.
 _RATIO = 1.01
 
+#: How many releases the table of a function covers, if nobody says.
+DEFAULT_STEPS = 20_000
+
 
 @dataclasses.dataclass(frozen=True)
 class NoiseSchedule:
@@ -86,7 +89,7 @@ class NoiseSchedule:
             raise ValueError(
                 f"Argument `steps` must be at least 1. Received: steps={steps}"
             )
-        values = np.array([float(function(step)) for step in range(int(steps))])
+        values = _values(function, int(steps))
         for value in (values.min(), values.max()):
             check_positive("function", value)
         powers = np.round(np.log(values) / math.log(_RATIO)).astype(int)
@@ -126,13 +129,15 @@ class NoiseSchedule:
 
 
 def get(
-    identifier: NoiseSchedule | Mapping[str, Any] | None,
+    identifier: NoiseSchedule | Mapping[Any, Any] | Callable[[Any], Any] | None,
 ) -> NoiseSchedule | None:
     """The schedule that `identifier` stands for; `None` stays `None`.
 
     Args:
         identifier: A `NoiseSchedule`, a dictionary made by its `serialize`, a
-            dictionary from release numbers to factors, or `None`.
+            dictionary from release numbers to factors, a Keras schedule or any
+            other function of the release number (tabulated for `DEFAULT_STEPS`
+            releases; `NoiseSchedule.tabulate` takes more), or `None`.
 
     Raises:
         ValueError: If it is none of these.
@@ -147,9 +152,28 @@ def get(
             return NoiseSchedule(
                 tuple(starts), tuple(identifier[start] for start in starts)
             )
+    if callable(identifier):
+        return NoiseSchedule.tabulate(identifier, DEFAULT_STEPS)
     raise ValueError(
         "Argument `noise_schedule` must be a NoiseSchedule, a dictionary from release "
-        "numbers to factors, or None; turn a function or a Keras schedule into one "
-        "with `NoiseSchedule.tabulate(function, steps=...)`. "
+        "numbers to factors, a function of the release number, or None. "
         f"Received: noise_schedule={identifier}"
     )
+
+
+def _values(function: Callable[[Any], Any], steps: int) -> np.ndarray:
+    """`function(0), ..., function(steps - 1)`."""
+    if hasattr(function, "get_config"):
+        # A Keras schedule: thousands of eager calls would take seconds.
+        import tensorflow as tf
+
+        @tf.function
+        def evaluate():
+            return tf.map_fn(
+                lambda step: tf.cast(function(step), tf.float32),
+                tf.range(steps, dtype=tf.int64),
+                fn_output_signature=tf.float32,
+            )
+
+        return evaluate().numpy().astype(np.float64)
+    return np.array([float(function(step)) for step in range(steps)])

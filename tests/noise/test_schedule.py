@@ -46,8 +46,24 @@ def test_schedules_survive_json_and_come_from_dictionaries():
 
 
 @pytest.mark.parametrize(
-    "identifier", [lambda step: 1.0, {5: 1.0}, {0: 0.0}, {0: -1.0}, "decay"]
+    "identifier", [lambda step: 1.0 - step, {5: 1.0}, {0: 0.0}, {0: -1.0}, "decay"]
 )
 def test_schedules_that_cannot_be_accounted_are_refused(identifier):
     with pytest.raises(ValueError, match="Argument"):
         schedule.get(identifier)
+
+
+def test_a_keras_schedule_or_a_function_is_tabulated_by_itself():
+    import keras
+
+    from keras_dp_ext.noise import schedule
+
+    decay = keras.optimizers.schedules.ExponentialDecay(1.0, 1000, 0.5)
+    table = schedule.get(decay)
+    same = schedule.get(lambda step: 0.5 ** (step / 1000))
+    for release in (0, 500, 1999, 19_999):
+        ((factor, _),) = table.pieces(release, release + 1)
+        assert factor == pytest.approx(0.5 ** (release / 1000), rel=0.006)
+    assert table.starts == pytest.approx(same.starts, abs=1)
+    # What is executed and what is accounted is the same table, also beyond its end.
+    assert table.pieces(10**6, 10**6 + 1)[0][0] == table.factors[-1]
