@@ -170,6 +170,8 @@ def _scores(
         for step, event in enumerate(events):
             x = observed[:, step].astype(np.float64)
             moved = shift[:, min(step, shift.shape[1] - 1)].astype(np.float64)
+            # A sum that is not a number gives the example away; so does its score.
+            moved = np.nan_to_num(moved, nan=1.0, posinf=1.0, neginf=-1.0)
             noise = noise_of(event)
             loss = (
                 _projection(x, moved, neighbours)

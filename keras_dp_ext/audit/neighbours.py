@@ -82,7 +82,9 @@ def worst_neighbours(
         absent = -row if examples_per_microbatch > 1 else np.zeros(size)
         rows = batch(row, row), batch(row, absent)
         present_sum, absent_sum = (bounded_sum(mechanism, shapes, r) for r in rows)
-        shift = np.nan_to_num(present_sum - absent_sum, nan=_HUGE)
+        shift = np.nan_to_num(
+            present_sum - absent_sum, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE
+        )
         # Optimal for independent Gaussian noise of these scales.
         weights = (
             shift / np.square(_positive(scale)) if direction is None else direction

@@ -20,13 +20,18 @@ TOLERANCE = 1e-4
 
 
 def make_model():
-    """Two classes, starting at the same weights every time."""
+    """Two classes, starting at the same weights every time.
+
+    The model begins undecided whatever the input, so that a huge input has a huge
+    gradient and the other label the opposite one.
+    """
     keras.utils.set_random_seed(0)
+    undecided = keras.initializers.RandomNormal(stddev=1e-4, seed=0)
     return keras.Sequential(
         [
             keras.Input([FEATURES]),
-            keras.layers.Dense(4, activation="tanh"),
-            keras.layers.Dense(2, activation="softmax"),
+            keras.layers.Dense(4, activation="elu"),
+            keras.layers.Dense(2, "softmax", kernel_initializer=undecided),
         ]
     )
 
@@ -188,6 +193,11 @@ def neighbours(kind):
         # All others pull together, and so hard that each of them is clipped.
         x[:], y[:] = 1e3 * x[slot], 1
         y[slot] = 0
+    elif kind == "overpowering":
+        # All others pull together, and one pulls back harder than all of them.
+        x[:], y[:] = 10 * x[slot], 1
+        x[slot] *= 100
+        y[slot] = 0
     else:
         assert kind == "random"
     present = np.ones(LOT, "float32")
@@ -207,6 +217,7 @@ KINDS = (
     "infinite",
     "duplicated",
     "opposed",
+    "overpowering",
 )
 
 
