@@ -8,7 +8,7 @@ STAMP = $(VENV)/.installed-$(EXTRAS)
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-full test-colab lint format install clean
+.PHONY: demo test test-full test-colab reproduce lint format install clean
 
 install: $(STAMP)
 
@@ -30,6 +30,10 @@ test: $(STAMP)
 
 test-full: $(STAMP)
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+# Figures of the papers in fast mode; data sets from $KERAS_DP_DATA if it is set.
+reproduce: $(STAMP)
+	$(BIN)/python -m benchmarks.papers.run_all --output-dir runs/papers
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
