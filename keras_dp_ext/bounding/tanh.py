@@ -40,7 +40,7 @@ def tanh_rows(
     slope: float,
     l2_norm_clip: float | None,
 ) -> RowMap:
-    """A row map that filters a chunk and appends the norms of what it filtered.
+    """A row map that filters a chunk of per-example gradients.
 
     Args:
         output_range: See `tanh_filter`.
@@ -57,13 +57,14 @@ def tanh_rows(
     def filter_rows(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         # Scaling by c is left to the last pass: a pass over all per-example
         # gradients is what this bound costs.
-        filtered = [tf.tanh(row * (slope / active_range)) for row in gradients]
+        factor = slope / active_range
+        filtered = [tf.tanh(row if factor == 1 else factor * row) for row in gradients]
         if l2_norm_clip is None:
             return [output_range * row for row in filtered]
         norm = output_range * row_norms(filtered)
-        factor = output_range * tf.minimum(1.0, l2_norm_clip / norm)
+        shrink = output_range * tf.minimum(1.0, l2_norm_clip / norm)
         return [
-            row * tf.reshape(factor, [-1] + [1] * (row.shape.rank - 1))
+            row * tf.reshape(shrink, [-1] + [1] * (row.shape.rank - 1))
             for row in filtered
         ]
 
