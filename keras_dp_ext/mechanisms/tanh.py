@@ -73,6 +73,13 @@ class Tanh(Mechanism):
             check_positive(argument, value)
         check_noise_multiplier(noise_multiplier)
         check_guarantee(guarantee)
+        if guarantee == "proven" and output_range > 1e6 * l2_norm_clip:
+            # Squares of filtered entries below 1e-19 underflow: what they hide
+            # from the norm must stay far below the clip.
+            raise ValueError(
+                "Argument `output_range` must be at most 1e6 times `l2_norm_clip`. "
+                f"Received: output_range={output_range}, l2_norm_clip={l2_norm_clip}"
+            )
         if chunk_bytes is not None and not chunk_bytes > 0:
             raise ValueError(
                 "Argument `chunk_bytes` must be a positive number of bytes or None. "

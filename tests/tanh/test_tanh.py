@@ -95,6 +95,16 @@ def test_no_row_moves_the_proven_sum_further_than_the_clip(size):
         assert np.linalg.norm(change) <= 0.7 * (1 + 1e-4)
 
 
+def test_entries_that_vanish_when_squared_cannot_pass_the_clip():
+    """The attack: c = 1e20 makes entries of 1e-20 count, but their squares are 0."""
+    with pytest.raises(ValueError, match="Argument `output_range`"):
+        Tanh(output_range=1e20)
+    mechanism = Tanh(output_range=1e6, l2_norm_clip=1.0)
+    for size in (1e-21, 1e-19, 1e-12, 1e-6):
+        row = [np.full((1, *shape), size, "float32") for shape in SHAPES]
+        assert np.linalg.norm(_flat(_bound(mechanism, row))) <= 1.0 + 1e-4
+
+
 def test_a_row_of_nan_or_zeros_contributes_nothing():
     mechanism = Tanh()
     rows = _rows()
