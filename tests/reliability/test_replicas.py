@@ -34,9 +34,13 @@ def mirrored():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
+def batches(examples=64):
+    dataset = tf.data.Dataset.from_tensor_slices(data(examples))
+    return dataset.batch(16, drop_remainder=True)
+
+
 def train(case, strategy, **arguments):
     optimizer_class = getattr(dp.optimizers, case.split(" ")[0].strip(","))
-    x, y = data(64)
     with strategy.scope():
         model = dense_model()
         model.compile(
@@ -44,8 +48,7 @@ def train(case, strategy, **arguments):
             loss="mse",
             jit_compile=False,
         )
-    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(16, drop_remainder=True)
-    model.fit(batches, epochs=1, verbose=0)
+    model.fit(batches(), epochs=1, verbose=0)
     return model
 
 
@@ -81,7 +84,6 @@ def test_noise_of_two_replicas_has_the_variance_of_one_draw(mirrored):
 
 
 def test_microbatches_are_counted_over_all_replicas(mirrored):
-    x, y = data(16)
     with mirrored.scope():
         model = dense_model()
         model.compile(
@@ -89,8 +91,7 @@ def test_microbatches_are_counted_over_all_replicas(mirrored):
             loss="mse",
             jit_compile=False,
         )
-    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(16, drop_remainder=True)
-    model.fit(batches, verbose=0)
+    model.fit(batches(16), verbose=0)
     # Two examples to a microbatch: twice the sensitivity, half the multiplier.
     assert model.optimizer.privacy_claim().proven == dp.accounting.GaussianRelease(0.5)
 
