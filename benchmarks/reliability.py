@@ -136,7 +136,17 @@ def main() -> None:
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true", help="without slow tests")
     arguments = parser.parse_args()
-    results = _run(arguments.quick)
+    results: list[tuple[str, bool]] = []
+    for slow in (False,) if arguments.quick else (False, True):
+        for file in sorted((ROOT / "tests" / "reliability").glob("test_*.py")):
+            results += _run(file, slow)
+            # After every file: a run that is cut off has shown what it could.
+            arguments.output.write_text(_table(results))
+    print(arguments.output.read_text())
+    sys.exit(any(not passed for _, passed in results))
+
+
+def _table(results: list[tuple[str, bool]]) -> str:
     lines = [
         f"Run of {datetime.date.today()}: Python {platform.python_version()}, "
         f"TensorFlow {metadata.version('tensorflow')}, "
@@ -147,32 +157,25 @@ def main() -> None:
     ]
     for promise, fault, selection, trials in ROWS:
         found = [passed for name, passed in results if _matches(name, selection)]
-        lost = found.count(False)
+        lost = trials * found.count(False)
         tried = f"{trials * len(found):,}" if found else "not run"
         lines.append(f"| {promise} | {fault} | {tried} | {lost if found else ''} |")
-    arguments.output.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
-    sys.exit(any(not passed for _, passed in results))
+    return "\n".join(lines) + "\n"
 
 
-def _run(quick: bool) -> list[tuple[str, bool]]:
-    """Names of all reliability tests and whether they passed."""
+def _run(file: pathlib.Path, slow: bool) -> list[tuple[str, bool]]:
+    """Names of a file's tests and whether they passed."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "tests/reliability"]
-            + ["-m", "not slow" if quick else "slow or not slow"]
-            + [f"--junitxml={report}"],
-            cwd=ROOT,
-            check=False,
-        )
-        cases = ElementTree.parse(report).iter("testcase")
+        command = [sys.executable, "-m", "pytest", str(file)]
+        command += ["-m", "slow" if slow else "not slow", f"--junitxml={report}"]
+        subprocess.run(command, cwd=ROOT, check=False)
         return [
             (
                 f"{case.get('classname').split('.')[-1]}.py::{case.get('name')}",
                 case.find("failure") is None and case.find("error") is None,
             )
-            for case in cases
+            for case in ElementTree.parse(report).iter("testcase")
             if case.find("skipped") is None
         ]
 
