@@ -1,0 +1,36 @@
+"""`keras-dp audit` in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+
+def audit(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "keras_dp_ext.cli", "audit", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_table_refutes_what_was_published_and_not_what_is_proven():
+    done = audit("--mechanism", "tanh", "--runs", "2000", "--parameters", "16")
+    assert done.returncode == 0, done.stderr
+    proven, published = done.stdout.strip().splitlines()[-2:]
+    assert proven.startswith("tanh ") and proven.endswith("  holds")
+    assert published.endswith("published REFUTED")
+
+
+def test_json_is_one_record_for_each_mechanism():
+    done = audit("--mechanism", "dpsgd", "--runs", "500", "--json")
+    (record,) = json.loads(done.stdout)
+    assert record["mechanism"] == "dpsgd"
+    assert record["epsilon"] <= record["proven_epsilon"]
+
+
+def test_wrong_arguments_are_told_in_one_line():
+    done = audit("--runs", "3")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()[-1:]) == 1
+    assert "Argument `runs`" in done.stderr.strip().splitlines()[-1]
