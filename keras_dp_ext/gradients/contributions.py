@@ -37,6 +37,18 @@ class Contribution(abc.ABC):
     def map_factors(self, change: RowwiseMap) -> Contribution:
         """Applies `change` to every tensor whose first axis counts rows."""
 
+    def finite_rows(self) -> tf.Tensor:
+        """`[rows]` bool: whether `rows()` is finite, found as cheaply as possible.
+
+        Rows so large that their squared norm overflows may count as not finite.
+        """
+        return self._built.finite_rows()
+
+    @functools.cached_property
+    def _built(self) -> Rows:
+        """The rows, kept for whoever asks again."""
+        return Rows(self.rows(), self.shape)
+
     def sliced(self, start: tf.Tensor, size: int) -> Contribution:
         """Rows `start .. start + size` only."""
         return self.map_factors(
@@ -49,6 +61,8 @@ class Contribution(abc.ABC):
 
     def sanitized(self, finite: tf.Tensor) -> Contribution:
         """Zeros in place of the rows that are not `finite`: NaN * 0 is NaN."""
+        if "_built" in self.__dict__:
+            return self._built.sanitized(finite)
         return self.map_factors(
             lambda factor: tf.where(
                 tf.reshape(finite, [-1] + [1] * (factor.shape.rank - 1)),
@@ -82,6 +96,11 @@ class Rows(Contribution):
     def __init__(self, rows: tf.Tensor, shape: Sequence[int]):
         self.shape = tuple(shape)
         self._rows = tf.cast(rows, tf.float32)
+
+    def finite_rows(self):
+        # 0 * x is 0 for finite x and NaN otherwise: one pass, one reduction.
+        axes = list(range(1, self._rows.shape.rank))
+        return tf.equal(tf.reduce_sum(0.0 * self._rows, axis=axes), 0.0)
 
     def norm_squared(self, scale=None):
         rows = self._rows if scale is None else self._rows / scale
@@ -131,9 +150,18 @@ class OuterProducts(Contribution):
             return False
         return positions * (inputs + outputs) < inputs * outputs
 
+    def finite_rows(self):
+        """Products are finite if the largest of them is: no need to form them."""
+        if self._sizes[0] == 1 or self._prefers_ghost():
+            return tf.math.is_finite(self.norm_squared())
+        return super().finite_rows()
+
     @functools.cached_property
     def _materialized(self) -> tf.Tensor:
         """`[rows, inputs, outputs]`."""
+        if self._sizes[0] == 1:
+            # Broadcasting: a matrix product of depth 1 costs several times more.
+            return self._left[:, 0, :, tf.newaxis] * self._right[:, :1]
         return tf.matmul(self._left, self._right, transpose_a=True)
 
     def norm_squared(self, scale=None):
@@ -198,7 +226,7 @@ class OuterProducts(Contribution):
 
     def sanitized(self, finite):
         if self.is_materialized:
-            return Rows(self.rows(), self.shape).sanitized(finite)
+            return self._built.sanitized(finite)
         return super().sanitized(finite)
 
 
@@ -234,6 +262,10 @@ class Lookups(Contribution):
             tf.reshape(self._indices, [-1]),
             self.shape[0],
         )
+
+    def finite_rows(self):
+        # A row of the table is a sum of gradients: finite if their norm is.
+        return tf.math.is_finite(self.norm_squared())
 
     def rows(self):
         rows = tf.shape(self._indices)[0]
@@ -280,22 +312,30 @@ class Mapped(Contribution):
             return self._inner.norm_squared(
                 None if scale is None else self._scale_map(scale)
             )
-        return Rows(self.rows(), self.shape).norm_squared(scale)
+        return self._built.norm_squared(scale)
 
     def weighted_sum(self, coefficients):
         return self._sum_map(self._inner.weighted_sum(coefficients))
+
+    def finite_rows(self):
+        if self._scale_map is not None:
+            return self._inner.finite_rows()
+        return super().finite_rows()
 
     def rows(self):
         return self._rows_map(self._inner.rows())
 
     def map_factors(self, change):
-        return Mapped(
-            self._inner.map_factors(change),
-            self.shape,
-            self._rows_map,
-            self._sum_map,
-            self._scale_map,
-        )
+        return self._over(self._inner.map_factors(change))
+
+    def sanitized(self, finite):
+        if "_built" in self.__dict__:
+            return self._built.sanitized(finite)
+        return self._over(self._inner.sanitized(finite))
+
+    def _over(self, inner: Contribution) -> Mapped:
+        """The same map of something else."""
+        return Mapped(inner, self.shape, self._rows_map, self._sum_map, self._scale_map)
 
 
 class Total(Contribution):
@@ -306,7 +346,7 @@ class Total(Contribution):
         self._parts = list(parts)
 
     def norm_squared(self, scale=None):
-        return Rows(self.rows(), self.shape).norm_squared(scale)
+        return self._built.norm_squared(scale)
 
     def weighted_sum(self, coefficients):
         return tf.add_n([part.weighted_sum(coefficients) for part in self._parts])

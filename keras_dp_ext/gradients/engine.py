@@ -161,7 +161,10 @@ class LazyGradients(PerExampleGradients):
         norms = self._raw_norm_squared(scales)
         if scales is None:
             self.__dict__["_finite"] = tf.math.is_finite(norms)
-        return tf.where(self._finite & tf.math.is_finite(norms), norms, 0.0)
+        # A finite row whose scaled norm overflows is long, not short: 0 would let it
+        # pass every clip.
+        norms = tf.where(tf.math.is_finite(norms), norms, float("inf"))
+        return tf.where(self._finite, norms, 0.0)
 
     def weighted_sum(self, coefficients):
         finite = self._finite
@@ -220,27 +223,30 @@ class LazyGradients(PerExampleGradients):
 
     def _sum_of_chunk(self, row_map, contributions, fresh, chunk=None):
         count = self._rows if chunk is None else chunk
+        keep = _finite_rows(contributions)
+        if fresh is not None:
+            keep = fresh if keep is None else keep & fresh
         rows = [
             tf.zeros([count, *shape])
             if contribution is None
-            else _float_rows(contribution.rows(), count, shape)
+            else _float_rows(
+                (contribution if keep is None else contribution.sanitized(keep)).rows(),
+                count,
+                shape,
+            )
             for contribution, shape in zip(contributions, self.shapes, strict=True)
         ]
-        # 0 * x is 0 for finite x and NaN otherwise: one pass, one reduction.
-        keep = tf.add_n(
-            [
-                tf.reduce_sum(0.0 * row, axis=list(range(1, row.shape.rank)))
-                for row in rows
-            ]
-        )
-        keep = tf.equal(keep, 0.0)
-        if fresh is not None:
-            keep &= fresh
-        rows = [
-            tf.where(tf.reshape(keep, [-1] + [1] * (row.shape.rank - 1)), row, 0.0)
-            for row in rows
-        ]
         return [tf.reduce_sum(result, axis=0) for result in row_map(rows)]
+
+
+def _finite_rows(contributions) -> tf.Tensor | None:
+    """`[rows]`: which rows are finite in every coordinate of every variable."""
+    finite = [
+        contribution.finite_rows()
+        for contribution in contributions
+        if contribution is not None
+    ]
+    return functools.reduce(tf.logical_and, finite) if finite else None
 
 
 def _result_shapes(row_map, shapes) -> list[tf.TensorShape]:

@@ -19,7 +19,7 @@ from keras_dp_ext.refining import Denoising
 from keras_dp_ext.refining.denoising import check_distance
 
 # Encoding holds about three arrays of integers beside the gradients.
-_CHUNK_BYTES = 32 * 2**20
+_CHUNK_BYTES = 2 * 2**20
 
 
 class Encoded(Mechanism):

@@ -1,0 +1,56 @@
+"""One example whose gradient is not a number counts as zero, in every form."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks.layers import CASES
+from keras_dp_ext.gradients import per_example_gradients
+
+# One for each form in which gradients are held.
+FORMS = [
+    "Conv1D",  # a rearranged weight
+    "Conv2D",  # kernels in a loop
+    "Conv2D, groups",
+    "Dense",  # a single product
+    "Dense on sequences",  # products, built or by Gram matrices
+    "LayerNormalization",
+    "shared layer",
+    "Dense with LoRA, on sequences",  # weights that are computed from variables
+]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_that_are_not_finite_count_as_zero(name, value):
+    keras.utils.set_random_seed(3)
+    model = CASES[name].model()
+    variables = model.trainable_variables
+
+    @tf.function(autograph=False)
+    def run(x):
+        outputs = model(x)
+        losses = tf.reduce_sum(
+            tf.square(outputs), axis=list(range(1, outputs.shape.rank))
+        )
+        gradients = per_example_gradients(losses, variables)
+        return (
+            gradients.norm_squared(),
+            gradients.weighted_sum(tf.ones_like(losses)),
+            gradients.copy().sum_of(lambda rows: rows),
+            gradients.copy().sum_of(lambda rows: rows, bytes_limit=1),
+        )
+
+    x = CASES[name].inputs(4)
+    poisoned = x.copy()
+    poisoned[2].reshape(-1)[1] = value
+    norms, *sums = run(poisoned)
+    assert np.isfinite(norms).all()
+    if name == "LayerNormalization" and value == 1e30:
+        return  # Normalised away: the gradient is finite, and counts.
+    assert norms[2] == 0
+    _, *expected = run(np.delete(x, 2, axis=0))
+    for computed, clean in zip(sums, expected, strict=True):
+        for a, b in zip(computed, clean, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
