@@ -56,7 +56,8 @@ class Experiment:
         self.settings = settings
         self.data = data
         self.recipe = _with_settings(
-            find_recipe(data.name, settings.model, settings.mechanism), settings
+            find_recipe(data.name, settings.model, settings.mechanism, settings.budget),
+            settings,
         )
         self.delta = settings.delta or default_delta(len(data.x_train))
         self.lots = poisson_batches(

@@ -165,7 +165,7 @@ def _saved_model(directory: Path, settings: Settings, data: Any):
             f"Argument `--resume` needs {path}, and there is none: the training was "
             "stopped before its first update was saved. Start it with `--overwrite`."
         )
-    recipe = find_recipe(data.name, settings.model, settings.mechanism)
+    recipe = find_recipe(data.name, settings.model, settings.mechanism, settings.budget)
     # Both register what a file of Keras names: the optimizer's class, own layers.
     _experiment.optimizer_class(
         settings.mechanism, settings.optimizer or recipe.optimizer

@@ -77,14 +77,16 @@ def cifar_cnn(data: DataSet) -> keras.Model:
 def pca_mlp(data: DataSet) -> keras.Model:
     """Abadi et al.: 60 private principal components, 1000 hidden units.
 
-    The projections of unit-norm inputs are small (their squares sum to at most 1), so
-    they are multiplied by a constant; otherwise the clip sees biases only.
+    The first component of MNIST, near the mean image, holds 40% of the energy and
+    tells digits apart least: partial whitening brings the others up. Projections of
+    unit-norm inputs are small (their squares sum to about 1), so they are multiplied by
+    a constant; otherwise gradients stay far below the clip, and the noise above them.
     """
     return keras.Sequential(
         [
             keras.Input(data.x_train.shape[1:]),
-            PrivatePCA(num_components=60),
-            layers.Rescaling(20.0),
+            PrivatePCA(num_components=60, whitening=0.35),
+            layers.Rescaling(14.0),
             layers.Dense(1000, activation="relu"),
             layers.Dense(data.num_classes),
         ]

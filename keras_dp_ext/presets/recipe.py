@@ -23,6 +23,8 @@ class Recipe:
         mechanism_arguments: Arguments of the mechanism, such as its clip. For encoding
             `l2_norm_clip` means the norm of the codebook.
         mechanism: Name of the mechanism that the recipe was found for.
+        tuned_for_epsilon: The budget that it was found for: less noise allows a
+            higher learning rate.
     """
 
     model: str
@@ -34,3 +36,4 @@ class Recipe:
     optimizer_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mechanism_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mechanism: str = "dpsgd"
+    tuned_for_epsilon: float = 3.0

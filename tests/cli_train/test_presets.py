@@ -45,5 +45,10 @@ def test_recipes_are_found_by_model_and_mechanism():
     assert find_recipe("mnist").model == "tanh_cnn"
     assert find_recipe("mnist", "pca_mlp").mechanism_arguments["l2_norm_clip"] == 4.0
     assert find_recipe("digits", mechanism="encoding").mechanism == "encoding"
+    budgets = {
+        epsilon: find_recipe("mnist", "pca_mlp", target_epsilon=epsilon)
+        for epsilon in (0.5, 2.0, 8.0)
+    }
+    assert budgets[0.5] == budgets[2.0] != budgets[8.0]
     unknown = find_recipe("my_data", "linear")
     assert unknown.model == "linear" and set(MODELS) >= {unknown.model}
