@@ -8,8 +8,11 @@ inputs.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -225,3 +228,136 @@ CASES: dict[str, Case] = {
     "Embedding with LoRA": Case(_lora("Embedding", (None, 6), 11, 4), (6,), tokens=11),
     "Conv2D with LoRA": Case(_lora("Conv2D", (None, 6, 7, 2), 3, 3), (6, 7, 2)),
 }
+
+
+def per_example_losses(outputs):
+    """One loss for each example, with a gradient that depends on everything."""
+    import tensorflow as tf
+
+    outputs = tf.reshape(outputs, [tf.shape(outputs)[0], -1])
+    weights = tf.cos(tf.cast(tf.range(tf.shape(outputs)[1]), tf.float32))
+    return tf.reduce_sum(weights * outputs + 0.3 * tf.square(outputs), axis=1)
+
+
+def _clipped_sum(case: Case, batch: int):
+    """`run(x)` gives the clipped sum, `truth(x)` the same by a tape per example."""
+    import tensorflow as tf
+
+    from keras_dp_ext.bounding.l2_clip import l2_clipped_sum
+    from keras_dp_ext.gradients import per_example_gradients
+
+    model = case.model()
+    variables = model.trainable_variables
+    values = [variable.value for variable in variables]
+    signature = [tf.TensorSpec([None, *case.shape], case.inputs(1).dtype)]
+
+    @tf.function(input_signature=signature, autograph=False)
+    def run(x):
+        losses = per_example_losses(model(x))
+        return l2_clipped_sum(per_example_gradients(losses, variables), 1.0)
+
+    @tf.function(input_signature=signature, autograph=False)
+    def plain(x):
+        losses = per_example_losses(model(x))
+        return tf.gradients(losses, [value.handle for value in values])
+
+    def truth(x):
+        total = [np.zeros(variable.shape) for variable in variables]
+        for example in range(batch):
+            with tf.GradientTape() as tape:
+                losses = per_example_losses(model(x[example : example + 1]))
+            rows = [
+                tf.convert_to_tensor(g).numpy() for g in tape.gradient(losses, values)
+            ]
+            norm = np.sqrt(sum(np.sum(np.square(row, dtype=float)) for row in rows))
+            for sum_, row in zip(total, rows, strict=True):
+                sum_ += row * min(1.0, 1.0 / norm)
+        return total
+
+    return run, plain, truth
+
+
+def measure(case: Case, batch: int = 64, rounds: int = 7) -> dict:
+    """Whether a layer is right, by which way, and the ratio of the times.
+
+    Returns:
+        `correct`, `rule` and `ratio`: the time of a clipped sum of gradients, over
+        that of the gradient of the whole batch, medians of interleaved rounds. For
+        these tiny layers it shows overhead more than arithmetic.
+    """
+    import tensorflow as tf
+
+    from benchmarks.workloads import timed
+
+    few = case.inputs(5)
+    run, plain, truth = _clipped_sum(case, len(few))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        computed = run(few)
+    expected = truth(few)
+    largest = max(np.abs(value).max() for value in expected)
+    correct = all(
+        np.allclose(a, b, rtol=1e-3, atol=1e-4 * largest)
+        for a, b in zip(computed, expected, strict=True)
+    )
+    x = tf.constant(case.inputs(batch))
+    seconds = {run: [], plain: []}
+    for _ in range(rounds):
+        for function, found in seconds.items():
+            found.append(timed(lambda f=function: f(x), 1)[0][1])
+    return {
+        "correct": correct,
+        "rule": not any("No fast per-example" in str(w.message) for w in caught),
+        "ratio": float(np.median(seconds[run]) / np.median(seconds[plain])),
+    }
+
+
+_HEADER = """\
+# Layers
+
+Made by `python -m benchmarks.layers`; do not edit. Every layer below is part of a
+small model, and its clipped sum of per-example gradients is compared with one
+`GradientTape` for each example. `tests/gradients` does the same for norms, weighted
+sums, element-wise bounds, microbatches and XLA.
+
+- **way**: `rule`, read off the graph at once; or `fallback`, exact but one example at a
+  time.
+- **ratio**: processor time of the clipped sum over the ordinary gradient, batch of 64.
+  The layers are tiny, so this is overhead more than arithmetic; for real models see
+  [performance](performance.md).
+
+Layers without trainable weights need no rule. BatchNormalization mixes examples, and
+is refused with an error.
+
+| layer | way | correct | ratio |
+|---|---|---|---|
+"""
+
+
+def table(results: dict[str, dict]) -> str:
+    lines = [
+        f"| {name} | {'rule' if row['rule'] else 'fallback'} | "
+        f"{'yes' if row['correct'] else '**no**'} | {row['ratio']:.1f} |"
+        for name, row in results.items()
+    ]
+    return _HEADER + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", help="names, separated by semicolons")
+    parser.add_argument("--output", metavar="PATH", help="where to write the table")
+    arguments = parser.parse_args()
+    names = arguments.layers.split(";") if arguments.layers else CASES
+    results = {}
+    for name in names:
+        results[name] = measure(CASES[name])
+        print(name, results[name], flush=True)
+    if arguments.output:
+        Path(arguments.output).write_text(table(results))
+    if not all(row["correct"] for row in results.values()):
+        raise SystemExit("Some layers are wrong.")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.workloads import MECHANISMS, WORKLOADS, make_step
+from benchmarks.workloads import MECHANISMS, WORKLOADS, make_step, timed
 
 # By name: the class of TensorFlow Privacy 0.9 that is measured.
 TF_PRIVACY = {
@@ -39,14 +39,9 @@ class Local:
         self.first_step = time.perf_counter() - start
         self._step = step
 
-    def time(self, steps: int) -> list[float]:
-        """Seconds of each of a few steps."""
-        seconds = []
-        for _ in range(steps):
-            start = time.perf_counter()
-            self._step()
-            seconds.append(time.perf_counter() - start)
-        return seconds
+    def time(self, steps: int) -> list[tuple[float, float]]:
+        """Seconds of each of a few steps: on the clock, and of all processors."""
+        return timed(self._step, steps)
 
     def close(self) -> None:
         pass
@@ -65,15 +60,15 @@ class Remote:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self.first_step = self._read()[0]
+        self.first_step = self._read()[0][0]
 
-    def _read(self) -> list[float]:
+    def _read(self) -> list[tuple[float, float]]:
         for line in self._process.stdout:
             if line.startswith("seconds "):
                 return json.loads(line.removeprefix("seconds "))
         raise RuntimeError("TensorFlow Privacy failed; see tf_privacy_step.py")
 
-    def time(self, steps: int) -> list[float]:
+    def time(self, steps: int) -> list[tuple[float, float]]:
         print(steps, file=self._process.stdin, flush=True)
         return self._read()
 
@@ -92,24 +87,32 @@ def measure(variants: dict[str, Local | Remote], rounds: int, seconds: float) ->
 
     Returns:
         For each variant: median step in ms and its quartiles, the ratio to the
-        plain step of the same round (median and quartiles), and the seconds of the
-        first step.
+        plain step of the same round (median and quartiles), the ratio of the
+        medians of processor time (which other programs disturb less), and the
+        seconds of the first step.
     """
     steps = {}
     for name, variant in variants.items():
         variant.time(1)
-        steps[name] = max(1, min(20, round(seconds / variant.time(1)[0])))
+        steps[name] = max(1, min(20, round(seconds / variant.time(1)[0][0])))
     times = {name: [] for name in variants}
     for _ in range(rounds):
         for name, variant in variants.items():
             times[name].append(variant.time(steps[name]))
-    plain = np.array([np.median(turn) for turn in times["plain"]])
+    # [rounds, (clock, processors)]
+    medians = {
+        name: np.array([np.median(turn, axis=0) for turn in turns])
+        for name, turns in times.items()
+    }
+    plain = medians["plain"]
     result = {}
-    for name, turns in times.items():
-        by_round = np.array([np.median(turn) for turn in turns])
+    for name, by_round in medians.items():
+        cpu = np.median(by_round[:, 1])
         result[name] = {
-            "ms": _quartiles(1000 * by_round),
-            "ratio": _quartiles(by_round / plain),
+            "ms": _quartiles(1000 * by_round[:, 0]),
+            "ratio": _quartiles(by_round[:, 0] / plain[:, 0]),
+            "cpu_ms": float(1000 * cpu),
+            "cpu_ratio": float(cpu / np.median(plain[:, 1])),
             "first_step_s": variants[name].first_step,
         }
     return result
@@ -144,14 +147,16 @@ def run(
 
 def print_table(results: dict[str, dict]) -> None:
     print(
-        f"{'':4} {'variant':16} {'ms':>9} {'ratio':>7} {'quartiles':>15} {'first s':>8}"
+        f"{'':4} {'variant':16} {'ms':>9} {'ratio':>7} {'quartiles':>15} "
+        f"{'CPU ratio':>9} {'first s':>8}"
     )
     for workload, result in results.items():
         for name, row in result.items():
             ratio, low, high = row["ratio"]
             print(
                 f"{workload:4} {name:16} {row['ms'][0]:9.1f} {ratio:7.2f} "
-                f"{low:7.2f}-{high:<7.2f} {row['first_step_s']:8.1f}"
+                f"{low:7.2f}-{high:<7.2f} {row['cpu_ratio']:9.2f} "
+                f"{row['first_step_s']:8.1f}"
             )
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
-from benchmarks.workloads import LAYERS, WORKLOADS, repeated
+from benchmarks.workloads import LAYERS, WORKLOADS, repeated, timed
 
 # Without this the package imports estimators, which TensorFlow has not any more.
 sys.skip_tf_privacy_import = True
@@ -57,17 +56,12 @@ def make_step(name: str, workload_name: str):
 def main() -> None:
     step = make_step(*sys.argv[1:3])
 
-    def timed(steps: int) -> None:
-        seconds = []
-        for _ in range(steps):
-            start = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - start)
-        print("seconds", json.dumps(seconds), flush=True)
+    def answer(steps: int) -> None:
+        print("seconds", json.dumps(timed(step, steps)), flush=True)
 
-    timed(1)
+    answer(1)
     for line in sys.stdin:
-        timed(int(line))
+        answer(int(line))
 
 
 if __name__ == "__main__":

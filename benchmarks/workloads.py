@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -213,3 +214,13 @@ def repeated(batch):
         )
 
     return tf.data.Dataset.from_tensors(batch).map(forget_size).cache().repeat()
+
+
+def timed(step: Callable[[], None], steps: int) -> list[tuple[float, float]]:
+    """Seconds of each step: on the clock, and of all processors of this process."""
+    seconds = []
+    for _ in range(steps):
+        clock, processors = time.perf_counter(), time.process_time()
+        step()
+        seconds.append((time.perf_counter() - clock, time.process_time() - processors))
+    return seconds

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.layers import CASES
+from benchmarks.layers import CASES, per_example_losses
 from keras_dp_ext.gradients import per_example_gradients
 
 ROWS = 3
@@ -16,20 +16,13 @@ ROWS = 3
 WITHOUT_RULE = set()
 
 
-def losses_of(outputs):
-    """One loss for each example, with a gradient that depends on everything."""
-    outputs = tf.reshape(outputs, [tf.shape(outputs)[0], -1])
-    weights = tf.cos(tf.cast(tf.range(tf.shape(outputs)[1]), tf.float32))
-    return tf.reduce_sum(weights * outputs + 0.3 * tf.square(outputs), axis=1)
-
-
 def true_rows(model, x, group):
     """`[rows, *shape]` for each variable, by one tape for each microbatch."""
     variables = model.trainable_variables
     rows = []
     for start in range(0, len(x), group):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(losses_of(model(x[start : start + group])))
+            loss = tf.reduce_mean(per_example_losses(model(x[start : start + group])))
         gradients = tape.gradient(loss, [v.value for v in variables])
         rows.append([tf.convert_to_tensor(g).numpy() for g in gradients])
     return [np.stack(column) for column in zip(*rows, strict=True)]
@@ -51,7 +44,7 @@ def engine_results(model, x, group, jit_compile, static):
         autograph=False,
     )
     def run(x, coefficients):
-        losses = losses_of(model(x))
+        losses = per_example_losses(model(x))
         if static:
             losses = tf.ensure_shape(losses, [shape[0]])
         gradients = per_example_gradients(losses, variables, group)
