@@ -31,6 +31,20 @@ test: $(STAMP)
 test-full: $(STAMP)
 	$(BIN)/python -m pytest -m "slow or not slow"
 
+# What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
+COLAB = .venv-colab
+COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev/null \
+  || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
+
+test-colab: $(COLAB)/.installed
+	$(COLAB)/bin/python -m pytest
+
+$(COLAB)/.installed: setup.cfg setup.py pyproject.toml
+	@$(COLAB)/bin/python -c "import pip" 2>/dev/null || $(COLAB_PYTHON) -m venv --clear $(COLAB)
+	$(COLAB)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  "tensorflow==2.20.*" "keras==3.13.2" "numpy==2.1.*" -e ".[dev]"
+	@touch $@
+
 # Figures of the papers in fast mode; data sets from $KERAS_DP_DATA if it is set.
 reproduce: $(STAMP)
 	$(BIN)/python -m benchmarks.papers.run_all --output-dir runs/papers
@@ -44,4 +58,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(COLAB) build dist *.egg-info
