@@ -17,6 +17,7 @@ from keras_dp_ext.mechanisms.base import Mechanism
 # Numbers that one call of the compiled function returns, at most.
 _CHUNK_NUMBERS = 2**23
 STAGES = ("noise", "refine")
+_KEY = tf.TensorSpec([2], tf.int32)
 
 
 class Simulation:
@@ -86,7 +87,8 @@ class Simulation:
 
             return tf.map_fn(one, tf.range(draws), fn_output_signature=tf.float32)
 
-        return draw(self._fresh_key()).numpy()
+        # By its concrete function: TensorFlow would warn of "retracing" otherwise.
+        return draw.get_concrete_function(_KEY)(self._fresh_key()).numpy()
 
     def runs(
         self,
@@ -197,7 +199,7 @@ class Simulation:
                 parallel_iterations=1,
             )
 
-        return simulate
+        return simulate.get_concrete_function(_KEY, tf.TensorSpec([], tf.bool))
 
 
 def _flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
