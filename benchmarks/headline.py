@@ -74,6 +74,8 @@ def table(runs: list[dict]) -> list[dict]:
                 "seeds": len(own),
                 "noise_multiplier": own[0]["noise_multiplier"],
                 "releases": own[0]["releases"],
+                "epochs": own[0]["epochs"],
+                "stopped_early": any(run["interrupted"] for run in own),
                 "data": own[0]["data"],
                 "command": COMMAND.format(dataset=dataset, seed="SEED"),
             }
@@ -127,7 +129,10 @@ def main() -> None:
     ]
     rows = table(runs)
     write(arguments.results_dir / "headline.csv", rows)
-    columns = ("dataset", "seed", "test_accuracy", "epsilon", "delta", "releases")
+    columns = (
+        *("dataset", "seed", "test_accuracy", "epsilon", "delta", "releases"),
+        *("epochs", "interrupted"),
+    )
     write(
         arguments.results_dir / "headline_runs.csv",
         [{column: run[column] for column in columns} for run in runs],

@@ -95,6 +95,7 @@ def train(
     model.fit(
         lots,
         epochs=epochs,
+        shuffle=False,
         verbose=0,
         callbacks=[
             dp.callbacks.PrivacyAccountant(delta=DELTA),
