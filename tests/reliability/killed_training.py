@@ -1,10 +1,15 @@
-"""A training for `test_resume.py` to kill: resumes from its backup, writes a log."""
+"""A training for `test_resume.py` to kill: resumes from its backup, writes a log.
+
+Imports once and then forks a process for every attempt, until one is done.
+"""
 
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
+import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -81,5 +86,21 @@ def main(folder: pathlib.Path, epochs: int) -> None:
     temporary.rename(folder / "result.json")
 
 
+def attempt(folder: pathlib.Path, epochs: int) -> int:
+    """Trains in a child, and returns its status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            main(folder, epochs)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+    folder, epochs = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    while (code := attempt(folder, epochs)) == -signal.SIGKILL:
+        pass
+    sys.exit(code)

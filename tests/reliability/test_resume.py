@@ -121,36 +121,31 @@ def test_less_noise_after_a_restore_is_accounted_as_less_noise(tmp_path):
 
 
 def run_until_done(folder: pathlib.Path, kills: int, seed: int = 0) -> dict:
-    """Trains in a process that is killed at random moments, and says how it ended."""
+    """Trains in processes that are killed at random moments, until one is done."""
     script = pathlib.Path(__file__).with_name("killed_training.py")
-    moments, killed = random.Random(seed), 0
-    epochs = 5 * kills
-    while True:
+    moments, epochs, killed = random.Random(seed), 5 * kills, set()
+    with open(folder / "output.txt", "w") as output:
         process = subprocess.Popen(
-            [sys.executable, script, folder, str(epochs)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            [sys.executable, script, folder, str(epochs)], stdout=output, stderr=output
         )
-        if killed < kills:
-            _wait_for_a_step(process, folder / "progress.jsonl")
-            time.sleep(moments.uniform(0.0, 1.5))
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                killed += 1
-        output = process.communicate(timeout=600)[0]
-        if process.returncode == 0:
-            result = json.loads((folder / "result.json").read_text())
-            return {**result, "killed": killed, "epochs": epochs}
-        assert process.returncode == -signal.SIGKILL, output
-
-
-def _wait_for_a_step(process, progress: pathlib.Path) -> None:
-    deadline = time.time() + 400
-    while process.poll() is None and time.time() < deadline:
-        if progress.exists() and f'"pid": {process.pid}}}' in progress.read_text():
-            return
+    while process.poll() is None:
         time.sleep(0.02)
+        pid = _last_to_step(folder / "progress.jsonl")
+        if pid is None or pid in killed or len(killed) == kills:
+            continue
+        time.sleep(moments.uniform(0.0, 1.5))
+        os.kill(pid, signal.SIGKILL)
+        killed.add(pid)
+    assert process.returncode == 0, (folder / "output.txt").read_text()
+    result = json.loads((folder / "result.json").read_text())
+    return {**result, "killed": len(killed), "epochs": epochs}
+
+
+def _last_to_step(progress: pathlib.Path) -> int | None:
+    """The process that made the last step: killed earlier, it would lose nothing."""
+    text = progress.read_text() if progress.exists() else ""
+    steps = [line for line in text.split("\n")[:-1] if "step" in line]
+    return json.loads(steps[-1])["pid"] if steps else None
 
 
 def check_killed(folder: pathlib.Path, result: dict) -> None:
