@@ -68,8 +68,9 @@ def table(runs: list[dict]) -> list[dict]:
                 "epsilon": max(run["epsilon"] for run in own),
                 "delta": own[0]["delta"],
                 "accuracy_mean": round(statistics.mean(accuracies), 5),
-                "accuracy_std": round(
-                    statistics.stdev(accuracies) if len(own) > 1 else 0.0, 5
+                # One run has no spread; zero would be a claim.
+                "accuracy_std": (
+                    round(statistics.stdev(accuracies), 5) if len(own) > 1 else ""
                 ),
                 "seeds": len(own),
                 "noise_multiplier": own[0]["noise_multiplier"],
@@ -140,8 +141,9 @@ def main() -> None:
     draw(runs, arguments.output_dir, arguments.results_dir / "headline.png")
     for row in rows:
         print(
-            f"{row['dataset']}: {row['accuracy_mean']:.4f} +- "
-            f"{row['accuracy_std']:.4f} at proven epsilon {row['epsilon']:.4f}"
+            f"{row['dataset']}: {row['accuracy_mean']:.4f} (standard deviation "
+            f"{row['accuracy_std'] or 'unknown'}, {row['seeds']} runs) at proven "
+            f"epsilon {row['epsilon']:.4f}"
         )
 
 
