@@ -13,8 +13,8 @@ _MOMENTUM = {"momentum": 0.9}
 def _scattering(learning_rate: float, epochs: int, batch_size: int) -> Recipe:
     """A linear model on scattering features.
 
-    Batch, learning rate and clip are those of Tramer and Boneh (2021), found by them on
-    the same public data sets.
+    Batch and learning rate are those that Tramer and Boneh (2021) published for the same
+    data sets; the number of epochs is ours.
     """
     return Recipe(
         model="scatter_linear",
