@@ -6,6 +6,9 @@ EXTRAS ?= dev
 # Written last: a half-made environment has no stamp and is made again.
 STAMP = $(VENV)/.installed-$(EXTRAS)
 
+# One process a core; a file of tests stays together.
+PARALLEL ?= -n 2 --dist loadfile
+
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: demo test test-full test-colab reproduce lint format install clean
@@ -26,10 +29,10 @@ demo: $(STAMP)
 	$(BIN)/keras-dp train --dataset digits --output-dir runs/demo --overwrite
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-full: $(STAMP)
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest -m "slow or not slow" $(PARALLEL)
 
 # What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
 COLAB = .venv-colab
@@ -37,7 +40,7 @@ COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev
   || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
 
 test-colab: $(COLAB)/.installed
-	$(COLAB)/bin/python -m pytest
+	$(COLAB)/bin/python -m pytest $(PARALLEL)
 
 $(COLAB)/.installed: setup.cfg setup.py pyproject.toml
 	@$(COLAB)/bin/python -c "import pip" 2>/dev/null || $(COLAB_PYTHON) -m venv --clear $(COLAB)
