@@ -227,8 +227,7 @@ def figures_4_5_7(arguments: argparse.Namespace, data, rows: list[dict]) -> None
         left.figure,
         f"""Nasr et al., Figures 4, 5 and 7, on {data.name}, sigma 1.1 (Gaussian) and 1
         (Student-t), which cost the same up to 1%. {ends}. Denoising multiplies each
-        update by its distance from pure noise; a larger learning rate does much of the
-        same.""",
+        update by its distance from pure noise.""",
     )
 
 
