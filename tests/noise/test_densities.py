@@ -23,7 +23,11 @@ NOISES = [pair[0] for pair in PAIRS] + [noise.VarianceGamma(1.5)]
 GRID = np.concatenate([np.linspace(-30, 30, 601), [-1e-9, 1e-9]])
 
 
-@pytest.mark.parametrize(("distribution", "reference"), PAIRS, ids=str)
+@pytest.mark.parametrize(
+    ("distribution", "reference"),
+    PAIRS,
+    ids=lambda value: getattr(value, "name", "scipy"),
+)
 def test_densities_are_scipys(distribution, reference):
     np.testing.assert_allclose(
         distribution.log_density(GRID), reference.logpdf(GRID), rtol=1e-12, atol=1e-13

@@ -32,7 +32,11 @@ def noised(distribution, signal, size=5000):
     return (values + signal * rng.standard_normal(size)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("distribution", "reference"), PAIRS, ids=str)
+@pytest.mark.parametrize(
+    ("distribution", "reference"),
+    PAIRS,
+    ids=lambda value: getattr(value, "name", "scipy"),
+)
 @pytest.mark.parametrize("signal", [0.0, 0.3, 3.0, 100.0])
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 def test_ks_is_the_kolmogorov_smirnov_statistic(
@@ -45,7 +49,11 @@ def test_ks_is_the_kolmogorov_smirnov_statistic(
     assert result == pytest.approx(expected, abs=2e-5 + 1 / values.size)
 
 
-@pytest.mark.parametrize(("distribution", "reference"), PAIRS, ids=str)
+@pytest.mark.parametrize(
+    ("distribution", "reference"),
+    PAIRS,
+    ids=lambda value: getattr(value, "name", "scipy"),
+)
 @pytest.mark.parametrize("signal", [0.3, 3.0, 100.0])
 def test_wasserstein_and_energy_are_scipys(distribution, reference, signal):
     values = noised(reference, signal) / distribution.scale
