@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from keras_dp_ext import accounting
-from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, Poisson
+from keras_dp_ext.accounting import (
+    Claim,
+    ComposedRelease,
+    FullBatch,
+    FullBatchRelease,
+    GaussianRelease,
+    Poisson,
+)
 from keras_dp_ext.audit.density import log_likelihood_ratio, noise_of
 from keras_dp_ext.audit.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.neighbours import Neighbours, worst_neighbours
@@ -205,6 +212,11 @@ def _projection(
 
 
 def _is_gaussian(event: Any) -> bool:
+    """Whether the noise is Gaussian, of whatever scale in each coordinate."""
+    if isinstance(event, ComposedRelease):
+        return all(_is_gaussian(part) for part in event.events)
+    if isinstance(event, FullBatchRelease):
+        return _is_gaussian(event.event)
     return isinstance(event, GaussianRelease) or (
         getattr(event, "as_gaussian", lambda: None)() is not None
     )
