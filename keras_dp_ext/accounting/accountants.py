@@ -202,8 +202,7 @@ def _checked(entries: Iterable[Entry]) -> list[Entry]:
     return [
         entry
         for event, sampling, count in entries
-        for claim, part in Claim(event).between(0, int(count))
-        if part > 0
+        for claim, _, part in Claim(event).sampled(sampling, 0, int(count))
         for entry in _apart(claim.proven, sampling, part)
     ]
 

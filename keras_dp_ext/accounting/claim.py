@@ -9,6 +9,7 @@ from typing import Any
 
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.events import Event
+from keras_dp_ext.accounting.sampling import Sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,17 @@ class Claim:
         return [
             (self._at(first), last - first) for first, last in itertools.pairwise(edges)
         ]
+
+    def sampled(
+        self, sampling: Sampling, start: int, stop: int
+    ) -> list[tuple[Claim, Sampling, int]]:
+        """The same with their sampling, whose first release is `start`."""
+        entries, done = [], 0
+        for claim, count in self.between(start, stop):
+            parts = sampling.windows(done, done + count)
+            entries += [(claim, sampling, part) for part in parts if part > 0]
+            done += count
+        return entries
 
     def _at(self, release: int) -> Claim:
         def one(event):

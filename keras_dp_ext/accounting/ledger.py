@@ -130,17 +130,12 @@ class Ledger:
                 f"Received: total_releases={total_releases}"
             )
         ends = [*starts[1:], total] if starts else []
-        counted = [
-            (claim, segment.sampling, count)
-            for segment, end in zip(self._segments, ends, strict=True)
-            for claim, count in segment.claim.between(segment.start, end)
-        ]
-        one_offs = [
-            (claim, one_off.sampling, count)
-            for one_off in self._one_offs
-            for claim, count in one_off.claim.between(0, one_off.count)
-        ]
-        return [entry for entry in one_offs + counted if entry[2] > 0]
+        entries = []
+        for one_off in self._one_offs:
+            entries += one_off.claim.sampled(one_off.sampling, 0, one_off.count)
+        for segment, end in zip(self._segments, ends, strict=True):
+            entries += segment.claim.sampled(segment.sampling, segment.start, end)
+        return entries
 
     def epsilon(
         self,

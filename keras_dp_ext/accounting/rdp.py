@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import math
@@ -93,19 +92,31 @@ def rdp_per_release(
 
 
 @functools.lru_cache(maxsize=256)
-def _poisson(event: Event, rate: float, orders: tuple[float, ...]) -> np.ndarray:
-    """RDP of an event in which each example takes part with probability `rate`."""
+def _poisson(
+    event: Event, rate: float, orders: tuple[float, ...], times: int = 1
+) -> np.ndarray:
+    """RDP of an event in which each example takes part with probability `rate`.
+
+    An example that takes part contributes `times` rows.
+    """
     if isinstance(event, (NoiseRelease, CodebookRelease)):
         gaussian = event.as_gaussian()
         if gaussian is None:
-            return noise_rdp(event, rate, orders)
+            return _read_only(noise_rdp(event, rate, orders, times))
         event = gaussian
     if isinstance(event, GaussianRelease):
-        return _gaussian_rdp(event.noise_multiplier, rate, orders)
+        multiplier = event.noise_multiplier / times
+        return _read_only(_gaussian_rdp(multiplier, rate, orders))
     raise TypeError(
         "Argument `event` must be one that the accountant knows. "
         f"Received: event={event}"
     )
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """A cached array, that no caller can change for the others."""
+    array.flags.writeable = False
+    return array
 
 
 def _gaussian_rdp(multiplier: float, rate: float, orders: Sequence[float]):
@@ -145,7 +156,10 @@ def _quiet_absl() -> Iterator[None]:
 
 
 def noise_rdp(
-    event: NoiseRelease | CodebookRelease, rate: float, orders: Sequence[float]
+    event: NoiseRelease | CodebookRelease,
+    rate: float,
+    orders: Sequence[float],
+    times: int = 1,
 ) -> np.ndarray:
     """RDP of any symmetric noise, by the moments of its likelihood ratio.
 
@@ -164,6 +178,7 @@ def noise_rdp(
         event: The release.
         rate: Probability q with which an example takes part.
         orders: Orders above 1.
+        times: How many rows it then contributes.
 
     Returns:
         Array of `len(orders)`.
@@ -177,27 +192,28 @@ def noise_rdp(
     if rate == 0:
         return np.zeros(orders.shape)
     if rate == 1:
-        moments = _event_moments(event, orders)
+        moments = _event_moments(event, orders, times)
         return moments / (orders - 1.0)
     integers = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
     integers = integers[integers >= 2].astype(int)
-    moments = _integer_moments(event, integers[-1])
+    moments = _integer_moments(event, integers[-1], times)
     cumulants = [_log_binomial_mixture(rate, order, moments) for order in integers]
     cumulants = np.interp(orders, [1.0, *integers], [0.0, *cumulants])
     return cumulants / (orders - 1.0)
 
 
-def _event_moments(event, powers: np.ndarray) -> np.ndarray:
+def _event_moments(event, powers: np.ndarray, times: int) -> np.ndarray:
     magnitudes, counts = event.magnitudes_and_counts()
-    return log_vector_moments(event.noise, magnitudes, counts, powers, event.replaced)
+    rows = 2 * times if event.replaced else times
+    return log_vector_moments(event.noise, magnitudes, counts, powers, rows)
 
 
 @functools.lru_cache(maxsize=64)
-def _block_moments(event, block: int) -> np.ndarray:
-    return _event_moments(event, _POWER_BLOCKS[block])
+def _block_moments(event, block: int, times: int) -> np.ndarray:
+    return _read_only(_event_moments(event, _POWER_BLOCKS[block], times))
 
 
-def _integer_moments(event, greatest: int) -> np.ndarray:
+def _integer_moments(event, greatest: int, times: int) -> np.ndarray:
     """Upper bounds on log E[L**k] for k = 0, ..., greatest.
 
     log E[L**k] is convex in k, so chords between computed powers lie above it.
@@ -206,7 +222,9 @@ def _integer_moments(event, greatest: int) -> np.ndarray:
     while _POWER_BLOCKS[blocks[-1]][-1] < greatest:
         blocks.append(blocks[-1] + 1)
     powers = np.concatenate([[0, 1], *(_POWER_BLOCKS[block] for block in blocks)])
-    moments = np.concatenate([[0, 0], *(_block_moments(event, b) for b in blocks)])
+    moments = np.concatenate(
+        [[0, 0], *(_block_moments(event, block, times) for block in blocks)]
+    )
     return np.interp(np.arange(greatest + 1), powers, moments)
 
 
@@ -251,7 +269,8 @@ def with_replacement(
     """RDP when a batch is drawn with replacement, but for a tail probability.
 
     Under zero-out adjacency an example is drawn J ~ Binomial(batch, 1 / N) times,
-    and J = j shifts the sum by j times a bounded row. Let p = P(J >= 1) and
+    and J = j adds j bounded rows, which differ where dropout or augmentation drew
+    differently for each of them. Let p = P(J >= 1) and
     r_j = P(J = j | 1 <= J <= m), where m is the least number with
     P(J > m) <= tail. Given J <= m, the pair to compare is Q against
     (1 - p') Q + p' sum_j r_j P_j, with p' <= p. Both t -> (1 - p + p t)**a and
@@ -260,8 +279,8 @@ def with_replacement(
 
         exp((a - 1) rdp(a)) <= sum_j r_j exp((a - 1) rdp_j(a)),
 
-    with rdp_j the Poisson-sampled RDP at rate p of the event with shifts j times
-    as large (each divergence grows with the rate).
+    with rdp_j the Poisson-sampled RDP at rate p of the event with j rows (each
+    divergence grows with the rate).
 
     Multiplicities cannot simply be averaged: the moments of j**2 would diverge in
     a. What lies beyond m is moved to delta; see `accountants.epsilon_rdp`.
@@ -280,27 +299,8 @@ def with_replacement(
     log_shares = log_pmf - special.logsumexp(log_pmf)
     rate = inclusions_beyond(sampling, 0)
     cumulants = [
-        (orders - 1.0) * _poisson(_repeated(event, int(times)), rate, tuple(orders))
-        for times in j
+        (orders - 1.0) * _poisson(event, rate, tuple(orders), int(times)) for times in j
     ]
     total = special.logsumexp(np.array(cumulants) + log_shares[:, None], axis=0)
     # Rounding may leave a sum of shares just below 1.
     return np.maximum(total, 0.0) * (1.0 + 1e-12) / (orders - 1.0)
-
-
-def _repeated(event: Event, times: int) -> Event:
-    """The event in which one example contributes `times` over."""
-    if isinstance(event, GaussianRelease):
-        return GaussianRelease(event.noise_multiplier / times)
-    if isinstance(event, NoiseRelease):
-        shifts = tuple(profile.scaled(times) for profile in event.shifts)
-        return NoiseRelease(event.noise, shifts, event.replaced)
-    if isinstance(event, CodebookRelease):
-        # Shifts that are larger by a factor are noise that is smaller by it.
-        return dataclasses.replace(
-            event, noise=event.noise.with_scale(event.noise.scale / times)
-        )
-    raise TypeError(
-        "Argument `event` must be one that the accountant knows. "
-        f"Received: event={event}"
-    )

@@ -25,6 +25,14 @@ class Sampling:
         """In how many of `releases` one example can take part, at most."""
         return releases
 
+    def windows(self, start: int, stop: int) -> list[int]:
+        """Sizes of parts of releases `start` up to `stop`, to be counted apart.
+
+        Release 0 begins a pass over the data. `participations` of a part is then
+        right, wherever in a pass it begins.
+        """
+        return [stop - start]
+
     def if_poisson(self) -> Sampling:
         """Poisson sampling at the same rate, which the papers assume."""
         return self
@@ -58,6 +66,11 @@ class Poisson(Sampling):
 
     def __post_init__(self):
         _check_rate(self.rate)
+        if not 0 <= self.overflow_delta <= 1:
+            raise ValueError(
+                "Argument `overflow_delta` must lie in [0, 1]. "
+                f"Received: overflow_delta={self.overflow_delta}"
+            )
         object.__setattr__(self, "rate", float(self.rate))
 
     def describe(self):
@@ -114,6 +127,14 @@ class Shuffled(Sampling):
 
     def participations(self, releases):
         return -(-releases // self.steps_per_epoch)
+
+    def windows(self, start, stop):
+        # As many releases as an epoch has can hold the end of one pass and the
+        # beginning of the next, and an example twice: they count apart.
+        next_pass = -(-start // self.steps_per_epoch) * self.steps_per_epoch
+        if start < next_pass < stop:
+            return [next_pass - start, stop - next_pass]
+        return [stop - start]
 
     def if_poisson(self):
         return Poisson(self.rate)

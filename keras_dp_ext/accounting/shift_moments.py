@@ -16,6 +16,9 @@ _DIRECT = 32
 # Chebyshev knots in log tau for each octave, and points where the fit is checked.
 _KNOTS = np.cos(np.pi * (np.arange(6) + 0.5) / 6)[::-1]
 _CHECKS = np.array([-0.97, -0.15, 0.5, 0.98])
+# Where convexity in tau is checked, and what the check may miss.
+_EVEN = np.linspace(0.0, 1.0, 33)
+_CONVEXITY_SLACK = 1e-5
 
 
 def log_vector_moments(
@@ -23,7 +26,7 @@ def log_vector_moments(
     magnitudes: np.ndarray,
     counts: np.ndarray,
     powers: np.ndarray,
-    replaced: bool = False,
+    rows: int = 1,
 ) -> np.ndarray:
     """Upper bounds on log E[L**k] over all shifts that the event allows.
 
@@ -45,25 +48,27 @@ def log_vector_moments(
     The maximum over the profiles is taken for each k: a sum with nonnegative
     coefficients over k is then bounded for every profile.
 
-    *Replaced rows.* If one example turns a row e into e', the shift e' - e has
-    coordinates of at most a_i + b_i, where a and b are arrangements of two
-    profiles in unknown orders. If f_k is convex on [0, 2 max],
+    *Several rows.* One example may move several rows: two if it turns a row e into
+    e' (microbatches), j if it is drawn j times with replacement (dropout and
+    augmentation make its rows differ). The shift then has coordinates of at most
+    a_i + b_i + ..., where a, b, ... are arrangements of r profiles in unknown
+    orders. If f_k is convex on [0, r max],
 
-        f_k(a_i + b_i) <= (f_k(2 a_i) + f_k(2 b_i)) / 2,
+        f_k(a_i + b_i + ...) <= (f_k(r a_i) + f_k(r b_i) + ...) / r,
 
     and summing over i removes the arrangements: the bound is the maximum over the
-    profiles of the sum of f_k(2 a). Otherwise, f_k being nondecreasing,
+    profiles of the sum of f_k(r a). Otherwise, f_k being nondecreasing,
 
-        f_k(a_i + b_i) <= f_k(2 max(a_i, b_i)) <= f_k(2 a_i) + f_k(2 b_i),
+        f_k(a_i + b_i + ...) <= f_k(r max(a_i, b_i, ...)) <= f_k(r a_i) + ...,
 
-    and the bound is twice that maximum. Convexity is checked numerically.
+    and the bound is r times that maximum. Convexity is checked numerically.
 
     Args:
         noise: Density of every coordinate.
         magnitudes: `[bins]`, ascending and positive: those a row may have.
         counts: `[profiles, bins]`, how often each profile has each of them.
         powers: Real powers k above 1.
-        replaced: Whether a row is changed rather than added.
+        rows: How many rows one example may move.
 
     Returns:
         Array of `len(powers)`.
@@ -74,11 +79,16 @@ def log_vector_moments(
     powers = np.asarray(powers, np.float64)
     if np.size(magnitudes) == 0:
         return np.zeros(powers.shape)
-    grid = (2.0 if replaced else 1.0) * np.asarray(magnitudes, np.float64)
-    table = _Table.build(noise, grid, powers, _relevant(grid, counts))
-    sums = np.max(counts @ table.values, axis=0)
-    if replaced:
-        sums = np.where(table.is_convex(), sums, 2.0 * sums)
+    grid = rows * np.asarray(magnitudes, np.float64)
+    if grid.size <= _DIRECT:
+        values = log_moments(noise, grid, powers)
+    else:
+        clipped = np.maximum(grid, _relevant(grid, counts))
+        values = _interpolate(noise, clipped, powers)
+    sums = np.max(counts @ np.maximum.accumulate(values, axis=0), axis=0)
+    if rows > 1:
+        convex = _is_convex(noise, grid[-1], powers)
+        sums *= np.where(convex, 1.0 + _CONVEXITY_SLACK, rows)
     return sums
 
 
@@ -94,31 +104,17 @@ def _relevant(grid: np.ndarray, counts: np.ndarray) -> float:
     return 0.01 * grid[-1] * math.sqrt(mean_square)
 
 
-@dataclasses.dataclass
-class _Table:
-    """Upper bounds on f_k at the points of a grid, nondecreasing in tau."""
+def _is_convex(noise: Noise, top: float, powers: np.ndarray) -> np.ndarray:
+    """For each power, whether the slopes of f_k's secants never fall on [0, top].
 
-    values: np.ndarray
-    knots: np.ndarray
-    knot_values: np.ndarray
-
-    @classmethod
-    def build(cls, noise, grid, powers, smallest):
-        if grid.size <= _DIRECT:
-            knots = np.unique(np.concatenate([grid, np.linspace(0, grid[-1], 9)[1:]]))
-            knot_values = log_moments(noise, knots, powers)
-            values = knot_values[np.searchsorted(knots, grid)]
-        else:
-            clipped = np.maximum(grid, smallest)
-            values, knots, knot_values = _interpolate(noise, clipped, powers)
-        return cls(np.maximum.accumulate(values, axis=0), knots, knot_values)
-
-    def is_convex(self) -> np.ndarray:
-        """For each power, whether the secants' slopes never fall, from 0 on."""
-        x = np.concatenate([[0.0], self.knots])
-        y = np.concatenate([np.zeros([1, self.knot_values.shape[1]]), self.knot_values])
-        slopes = np.diff(y, axis=0) / np.diff(x)[:, None]
-        return np.all(slopes[1:] >= slopes[:-1] * (1.0 - 1e-6), axis=0)
+    Between the knots, and within the tolerance for rounding, f_k may bend the other
+    way; `_CONVEXITY_SLACK` pays for that.
+    """
+    knots = top * np.concatenate([2.0 ** -np.arange(12.0, 5.0, -1.0), _EVEN[1:]])
+    x = np.concatenate([[0.0], knots])
+    y = np.concatenate([np.zeros([1, powers.size]), log_moments(noise, knots, powers)])
+    slopes = np.diff(y, axis=0) / np.diff(x)[:, None]
+    return np.all(slopes[1:] >= slopes[:-1] * (1.0 - 1e-6), axis=0)
 
 
 def _interpolate(noise, grid, powers):
@@ -129,18 +125,16 @@ def _interpolate(noise, grid, powers):
     points = np.log(grid / noise.scale)
     octaves = np.floor(points / math.log(2.0)).astype(int)
     values = np.empty([grid.size, powers.size])
-    knots, knot_values = [], []
     for octave in np.unique(octaves):
         low = octave * math.log(2.0)
-        for fit in _fits(standard, low, low + math.log(2.0), tuple(powers)):
-            inside = (octaves == octave) & (points >= fit.low) & (points <= fit.high)
-            values[inside] = fit.upper_bound(points[inside])
-            knots.append(fit.knots)
-            knot_values.append(fit.knot_values)
-    knots = noise.scale * np.concatenate(knots)
-    # The last octave may reach beyond the grid.
-    order = np.argsort(knots)[: max(2, np.count_nonzero(knots <= grid[-1]))]
-    return values, knots[order], np.concatenate(knot_values)[order]
+        fits = _fits(standard, low, low + math.log(2.0), tuple(powers))
+        inside = np.flatnonzero(octaves == octave)
+        # Only by the ends between them: rounding may put a point just outside.
+        which = np.searchsorted([fit.high for fit in fits[:-1]], points[inside])
+        for index, fit in enumerate(fits):
+            chosen = inside[which == index]
+            values[chosen] = fit.upper_bound(points[chosen])
+    return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +145,6 @@ class _Fit:
     high: float
     coefficients: np.ndarray
     error: np.ndarray
-    knots: np.ndarray
-    knot_values: np.ndarray
 
     def upper_bound(self, log_shifts: np.ndarray) -> np.ndarray:
         center, radius = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
@@ -169,16 +161,14 @@ def _fits(
     """Fits that cover an interval of log tau, halved until they are good."""
     center, radius = 0.5 * (low + high), 0.5 * (high - low)
     shifts = np.exp(center + radius * np.concatenate([_KNOTS, _CHECKS]))
-    exact = log_moments(noise, shifts, np.array(powers))
-    logs = np.log(exact)
+    logs = np.log(log_moments(noise, shifts, np.array(powers)))
     coefficients = np.polynomial.chebyshev.chebfit(
         _KNOTS, logs[: _KNOTS.size], _KNOTS.size - 1
     )
     fitted = np.polynomial.chebyshev.chebval(_CHECKS, coefficients).T
     error = np.max(np.abs(fitted - logs[_KNOTS.size :]), axis=0)
     if np.max(error) <= 1e-4:
-        order = np.argsort(shifts)
-        return (_Fit(low, high, coefficients, error, shifts[order], exact[order]),)
+        return (_Fit(low, high, coefficients, error),)
     if radius < 1e-3:
         raise MomentError(
             f"The moments of {noise} are not smooth in the shift, between "

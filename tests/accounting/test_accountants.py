@@ -20,6 +20,7 @@ from keras_dp_ext.accounting import (
     WithReplacement,
     epsilon,
     epsilon_from_rdp,
+    rdp_per_release,
 )
 from keras_dp_ext.bounding.codebook import Codebook
 
@@ -138,6 +139,18 @@ def test_directional_noise_of_equal_size_is_better_than_published():
     assert quiet == pytest.approx(670, rel=0.05)
 
 
+def test_a_figure_that_was_handed_out_cannot_be_changed():
+    first = rdp_per_release(LAPLACE, MNIST, [2.0, 3.0])
+    with pytest.raises(ValueError, match="read-only"):
+        first[:] = 0.0
+
+
+@pytest.mark.parametrize("overflow", [-1e-9, 1.5, math.nan])
+def test_overflow_never_adds_to_delta(overflow):
+    with pytest.raises(ValueError, match="overflow_delta"):
+        Poisson(0.1, overflow_delta=overflow)
+
+
 def test_lots_of_fixed_capacity_use_up_delta():
     release = GaussianRelease(1.0)
     capped = epsilon([(release, Poisson(0.01, overflow_delta=1e-9), 1000)], 1e-5)
@@ -229,7 +242,8 @@ def test_groups_of_examples_double_the_sensitivity():
         for factor, replaced in ((1.0, True), (2.0, False))
     ]
     spent = [epsilon([(event, Poisson(0.01), 100)], 1e-5) for event in student]
-    assert spent[0] == pytest.approx(spent[1], rel=1e-6)
+    assert spent[0] == pytest.approx(spent[1], rel=1e-4)
+    assert spent[0] >= spent[1]
 
 
 def test_accounting_does_not_import_tensorflow():

@@ -10,6 +10,7 @@ from keras_dp_ext.accounting import (
     Ledger,
     NoiseRelease,
     Poisson,
+    ScheduledRelease,
     Shuffled,
     epsilon,
 )
@@ -142,3 +143,30 @@ def test_models_trained_on_the_same_data_add_up():
         1e-5,
     )
     assert together == pytest.approx(expected)
+
+
+def test_a_schedule_that_changes_within_an_epoch_misses_no_participation():
+    # Releases 50 to 150 are the end of one epoch and the beginning of the next: an
+    # example can be in both, each time with the little noise of the schedule.
+    quiet, loud = GaussianRelease(0.5), GaussianRelease(50.0)
+    schedule = ScheduledRelease((0, 50, 150), (loud, quiet, loud))
+    ledger = Ledger()
+    ledger.open(0, Claim(schedule), SHUFFLED)
+    least = epsilon([(quiet, FullBatch(), 2)], 1e-5)
+    assert ledger.epsilon(200, 1e-5) >= least
+    assert epsilon([(schedule, SHUFFLED, 200)], 1e-5) >= least
+    # Nor where the segment, and with it the pass, begins later than the schedule.
+    late = Ledger()
+    late.open(0, CLAIM, POISSON)
+    late.open(70, Claim(schedule), SHUFFLED)
+    assert [n for _, s, n in late.entries(320) if s == SHUFFLED] == [80, 20, 150]
+
+
+def test_windows_count_every_pass_they_touch():
+    for start in range(0, 13):
+        for stop in range(start + 1, 26):
+            touched = {release // 5 for release in range(start, stop)}
+            shuffled = Shuffled(5, 0.2)
+            windows = shuffled.windows(start, stop)
+            assert sum(windows) == stop - start
+            assert sum(map(shuffled.participations, windows)) == len(touched)

@@ -18,8 +18,9 @@ from keras_dp_ext.accounting import (
     epsilon,
     rdp_per_release,
 )
+from keras_dp_ext.accounting.moments import log_moments
 from keras_dp_ext.accounting.rdp import ORDER_TIERS, noise_rdp
-from keras_dp_ext.accounting.shift_moments import log_vector_moments
+from keras_dp_ext.accounting.shift_moments import _interpolate, log_vector_moments
 from keras_dp_ext.bounding.codebook import Codebook
 
 NOISES = [
@@ -174,14 +175,44 @@ def test_replaced_rows_are_bounded_whatever_the_order_of_coordinates(noise, size
     first, second = size * np.array([1.0, 0.5, 0.1]), size * np.array([0.7, 0.7, 0.4])
     powers = np.array([2, 3, 8])
     event = NoiseRelease(noise, [first, second], replaced=True)
-    bound = log_vector_moments(
-        noise, *event.magnitudes_and_counts(), powers, replaced=True
-    )
+    bound = log_vector_moments(noise, *event.magnitudes_and_counts(), powers, rows=2)
     for one, two in itertools.product([first, second], repeat=2):
         for order in itertools.permutations(range(3)):
             shift = NoiseRelease(noise, [one + two[list(order)]])
             cost = log_vector_moments(noise, *shift.magnitudes_and_counts(), powers)
             assert np.all(cost <= bound * (1 + 1e-8))
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=NAMES)
+@pytest.mark.parametrize("size", [0.3, 2.0, 5.0])
+def test_rows_that_differ_may_shift_more_coordinates_than_equal_ones(noise, size):
+    # Drawn three times with replacement, dropout moves the large entry each time.
+    row, powers = size * np.array([1.0, 0.002, 0.002]), np.array([2, 3, 20])
+    event = NoiseRelease(noise, [row])
+    bound = log_vector_moments(noise, *event.magnitudes_and_counts(), powers, rows=3)
+    for shift in (3 * row, row + np.roll(row, 1) + np.roll(row, 2)):
+        cost = log_moments(noise, shift, powers).sum(axis=0)
+        assert np.all(cost <= bound * (1 + 1e-9))
+    # Which the accountant of sampling with replacement uses.
+    thrice = noise_rdp(event, 1.0, powers, times=3)
+    np.testing.assert_allclose(thrice, bound / (powers - 1))
+
+
+def test_slight_concavity_is_paid_for():
+    noise, row = noises.Cauchy(1.0), np.array([0.69497605, 0.73254849])
+    event, powers = NoiseRelease(noise, [row], replaced=True), np.array([2, 3, 8, 20])
+    bound = log_vector_moments(noise, *event.magnitudes_and_counts(), powers, rows=2)
+    cost = log_moments(noise, row + row[::-1], powers).sum(axis=0)
+    assert np.all(cost <= bound)
+
+
+def test_every_magnitude_has_its_moment():
+    # Powers of two of the scale lie at the ends of the interpolated octaves.
+    noise, powers = noises.StudentT(9, 1.0), np.array([2.0, 5.0])
+    magnitudes = 2.0 ** np.arange(-40.0, 6.0)
+    values = _interpolate(noise, magnitudes, powers)
+    exact = log_moments(noise, magnitudes, powers)
+    assert np.all((values >= exact) & (values <= 1.001 * exact))
 
 
 def test_several_profiles_cost_the_worst_of_them():
