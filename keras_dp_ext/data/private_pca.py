@@ -96,7 +96,7 @@ class PrivatePCA(keras.layers.Layer):
             )
         self.num_components = int(num_components)
         self._noise_multiplier = float(noise_multiplier)
-        self.sampling_rate = float(sampling_rate)
+        self._sampling_rate = float(sampling_rate)
         self.unit_norm = bool(unit_norm)
         self.whitening = float(whitening)
 
@@ -139,6 +139,11 @@ class PrivatePCA(keras.layers.Layer):
         self._noise_multiplier = float(value)
 
     @property
+    def sampling_rate(self) -> float:
+        """The share of the rows that `adapt` uses. Fixed, as the claim needs it."""
+        return self._sampling_rate
+
+    @property
     def claim(self) -> Claim:
         """What one `adapt` costs."""
         return Claim(proven=GaussianRelease(self.noise_multiplier))
@@ -163,7 +168,7 @@ class PrivatePCA(keras.layers.Layer):
         Args:
             data: `[examples, ...]` array, or a finite `tf.data.Dataset` of batches
                 in which no example occurs twice. If it yields tuples, their first
-                entry is used.
+                entry is used, without the rows to which a third entry gives weight 0.
             noise_seed: `None` (default) takes noise and sample from the operating
                 system's entropy. A number is for tests: whoever knows it can remove
                 the noise. It is never saved.
@@ -259,8 +264,9 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
     """Arrays with one leading batch axis, in pieces that fit into memory."""
     if isinstance(data, tf.data.Dataset):
         label = sampling_of(data)
-        repeats = label is not None and not isinstance(label.sampling, Shuffled)
-        if repeats or int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        resampled = label is not None and not isinstance(label.sampling, Shuffled)
+        infinite = int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
+        if resampled or infinite or _is_repeated(data):
             raise ValueError(
                 "Argument `data` must be finite and hold each example once: an "
                 "example that occurs twice counts twice in the covariance. Use "
@@ -268,8 +274,20 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
                 f"Received: data={data}"
             )
         for batch in data.as_numpy_iterator():
-            yield batch[0] if isinstance(batch, tuple) else batch
+            rows = batch[0] if isinstance(batch, tuple) else batch
+            if isinstance(batch, tuple) and len(batch) == 3:
+                # Whatever a `map` has made of padding must not become a row: an
+                # example would take its place instead of joining in.
+                rows = rows[np.reshape(batch[2], [len(rows), -1])[:, 0] != 0]
+            yield rows
         return
     data = np.asarray(data)
     for start in range(0, len(data), _CHUNK):
         yield data[start : start + _CHUNK]
+
+
+def _is_repeated(dataset: tf.data.Dataset) -> bool:
+    """Whether `repeat` occurs in the making of a data set."""
+    return type(dataset).__name__ == "_RepeatDataset" or any(
+        _is_repeated(source) for source in dataset._inputs()
+    )

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext.accounting.sampling import Sampling
+from keras_dp_ext.accounting.sampling import Sampling, Shuffled
+from keras_dp_ext.data._row_check import check_rows
 
 # Transformations that hand every lot on as it is, or leave whole lots out, and
 # that sample afresh when they are iterated again. All others lose the label:
@@ -26,9 +27,12 @@ _TRANSPARENT = frozenset(
 
 # These leave whole lots out only where a lot is one batch. With accumulation the
 # optimizer would put parts of two lots together, and an example might be in both.
+# Of shuffled data a shorter pass begins the next one earlier: an example would take
+# part more often than once in `steps_per_epoch`.
 _WHOLE_BATCHES = frozenset({"_SkipDataset", "_TakeDataset"})
 
 _ATTRIBUTE = "dp_sampling"
+_CHECKED = "_dp_rows_checked"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +70,10 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
     """Finds the label of a pipeline made by this package.
 
     The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
-    is one batch, `take` and `skip`. Every other transformation may change what a lot
-    is, and loses it; so does a `map` that changes the number of rows.
+    is one batch and not of shuffled data, `take` and `skip`. Every other transformation
+    may change what a lot is, and loses it; so does a `map` that changes the number of
+    rows. Functions of `map` must transform every row by itself: they are run on made-up
+    lots to see it (`_row_check.py`), which finds all but mixing that hides in noise.
 
     Args:
         dataset: Anything that `model.fit` accepts.
@@ -76,19 +82,21 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
         The label, or `None` when the sampling is not known.
 
     Raises:
-        ValueError: If the batches have lost the sample weight that marks padding.
-            An example would then replace a padding row instead of joining the
-            sum, which doubles the sensitivity.
+        ValueError: If the batches have lost the sample weight that marks padding, or
+            padding has got a weight. An example would then replace a padding row
+            instead of joining the sum, which doubles the sensitivity. Also if a
+            function of `map` lets rows depend on each other.
     """
-    source, cut = dataset, False
+    source, cut, functions = dataset, False, []
     while not hasattr(source, _ATTRIBUTE):
         kind = type(source).__name__
         if kind not in _TRANSPARENT | _WHOLE_BATCHES:
             return None
         cut = cut or kind in _WHOLE_BATCHES
+        functions += [wrapper.function for wrapper in source._functions()]
         (source,) = source._inputs()
     label = getattr(source, _ATTRIBUTE)
-    if cut and label.accumulation_steps > 1:
+    if cut and (label.accumulation_steps > 1 or isinstance(label.sampling, Shuffled)):
         return None
     if _rows(dataset) != _rows(source):
         # An example that became two rows would count twice.
@@ -99,6 +107,9 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
             "weight marks the padding, and without it epsilon does not hold. "
             f"Received: dataset.element_spec={dataset.element_spec}"
         )
+    if functions and not hasattr(dataset, _CHECKED):
+        check_rows(functions[::-1], source.element_spec, label.masked)
+        setattr(dataset, _CHECKED, True)
     return label
 
 

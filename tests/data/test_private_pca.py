@@ -118,6 +118,8 @@ def test_the_claim_cannot_be_changed_afterwards(data):
     with pytest.raises(ValueError, match="must not change"):
         layer.noise_multiplier = 100.0
     assert layer.claim.proven == GaussianRelease(2.0)
+    with pytest.raises(AttributeError):
+        layer.sampling_rate = 0.01
 
 
 def test_noise_comes_from_the_operating_system(data):
@@ -144,10 +146,22 @@ def test_a_data_set_that_repeats_examples_is_refused(data):
     layer = PrivatePCA(num_components=3, noise_multiplier=0.0)
     with pytest.raises(ValueError, match="each example once"):
         layer.adapt(poisson_batches(data, batch_size=100))
-    with pytest.raises(ValueError, match="each example once"):
-        layer.adapt(shuffled_batches(data, batch_size=100).repeat())
+    for count in (None, 2):
+        with pytest.raises(ValueError, match="each example once"):
+            layer.adapt(
+                shuffled_batches(data, batch_size=100).repeat(count).prefetch(1)
+            )
     layer.adapt(shuffled_batches(data, batch_size=100))
     exact = adapted(data, noise_multiplier=0.0).components.numpy()
+    assert distance_of_subspaces(layer.components.numpy(), exact) < 1e-4
+
+
+def test_padding_is_no_row_whatever_becomes_of_it(data):
+    """An example would otherwise replace a row, at a sensitivity above 1."""
+    lots = shuffled_batches(data, batch_size=800).map(lambda x, y, w: (x + 9.0, y, w))
+    layer = PrivatePCA(num_components=3, noise_multiplier=0.0)
+    layer.adapt(lots)
+    exact = adapted(data + 9.0, noise_multiplier=0.0).components.numpy()
     assert distance_of_subspaces(layer.components.numpy(), exact) < 1e-4
 
 

@@ -79,6 +79,85 @@ def test_lots_over_several_batches_must_stay_whole(transform):
     assert sampling_of(transform(lots)) is None
 
 
+@pytest.mark.parametrize(
+    "transform", [lambda lots: lots.skip(1), lambda lots: lots.take(3).repeat()]
+)
+def test_shuffled_passes_must_stay_whole(transform):
+    """Of three lots out of eleven each pass may hold the same example again."""
+    lots = shuffled_batches(X, Y, 10)
+    assert sampling_of(lots.repeat(2)).steps_per_epoch == 11
+    assert sampling_of(transform(lots)) is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, w: (0.7 * x + 0.3 * tf.roll(x, 1, 0), y, w),
+        lambda x, y, w: (x - tf.reduce_mean(x, axis=0), y, w),
+        lambda x, y, w: (x, y, tf.math.divide_no_nan(w, tf.reduce_sum(w))),
+        lambda x, y, w: (0.7 * x + 0.3 * tf.random.shuffle(x), y, w),
+        lambda x, y, w: (x, tf.reverse(y, [0]), w),
+    ],
+    ids=["mixup", "centring", "realised size", "random mixup", "labels of others"],
+)
+def test_examples_must_not_be_mixed(function):
+    """One example would move the gradients of several rows."""
+    lots = poisson_batches(X, Y, 10).prefetch(1).map(function)
+    with pytest.raises(ValueError, match="depend on each other"):
+        sampling_of(lots.prefetch(1))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, w: (x, y, tf.gather([1.0, 5.0], y)),
+        lambda x, y, w: (x, y, w / tf.reduce_sum(w)),
+        lambda x, y, w: (x + tf.random.normal(tf.shape(x)), y, tf.ones_like(w)),
+    ],
+)
+def test_padding_must_not_get_a_weight(function):
+    """Class weights that replace the mask turn padding into examples."""
+    with pytest.raises(ValueError, match="gives padding a sample weight"):
+        sampling_of(poisson_batches(X, Y, 10).map(function))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, w: (x + tf.random.normal(tf.shape(x)), y, w),
+        lambda x, y, w: (tf.cast(x, tf.float16) / 255 - 0.5, tf.one_hot(y, 2), w),
+        lambda x, y, w: (x, y, w * tf.gather([1.0, 5.0], y)),
+        lambda x, y, w: (tf.map_fn(tf.square, x), y, w),
+        lambda x, y, w: (tf.debugging.check_numerics(1 / x, "x"), y, w),
+    ],
+    ids=["noise", "scaling", "class weights", "row by row", "fails on made-up rows"],
+)
+def test_examples_may_be_transformed_one_by_one(function):
+    lots = poisson_batches(X, Y, 10).map(function).map(lambda *lot: lot)
+    assert sampling_of(lots).sampling.rate == 0.1
+
+
+def test_lots_without_targets_and_with_ragged_rows_are_checked():
+    texts = np.array(["some", "words"] * 50)
+    lots = poisson_batches({"text": texts, "x": X}, batch_size=10)
+    lots = lots.map(
+        lambda x, y, w: ((tf.strings.bytes_split(x["text"]), x["x"]), None, w)
+    )
+    assert sampling_of(lots).sampling.rate == 0.1
+    with pytest.raises(ValueError, match="depend on each other"):
+        sampling_of(
+            lots.map(lambda x, y, w: ((x[0], x[1] - tf.reduce_mean(x[1])), y, w))
+        )
+
+
+def test_rows_of_text_are_checked_too():
+    texts = np.array(["some", "words"] * 50)
+    lots = poisson_batches(texts, Y, 10)
+    assert sampling_of(lots.map(lambda x, y, w: (tf.strings.length(x), y, w)))
+    with pytest.raises(ValueError, match="depend on each other"):
+        sampling_of(lots.map(lambda x, y, w: (tf.reverse(x, [0]), y, w)))
+
+
 def test_unlabelled_data_has_no_label():
     assert sampling_of(tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)) is None
     assert sampling_of(X) is None
