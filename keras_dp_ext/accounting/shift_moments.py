@@ -16,6 +16,9 @@ _DIRECT = 32
 # Chebyshev knots in log tau for each octave, and points where the fit is checked.
 _KNOTS = np.cos(np.pi * (np.arange(6) + 0.5) / 6)[::-1]
 _CHECKS = np.array([-0.97, -0.15, 0.5, 0.98])
+# Shifts below this part of the noise's scale are rounded up to it: differences of
+# log-densities lose their digits there.
+_SMALLEST = 1e-8
 # Where convexity in tau is checked, and what the check may miss.
 _EVEN = np.linspace(0.0, 1.0, 33)
 _CONVEXITY_SLACK = 1e-5
@@ -79,7 +82,9 @@ def log_vector_moments(
     powers = np.asarray(powers, np.float64)
     if np.size(magnitudes) == 0:
         return np.zeros(powers.shape)
-    grid = rows * np.asarray(magnitudes, np.float64)
+    grid = np.maximum(
+        rows * np.asarray(magnitudes, np.float64), _SMALLEST * noise.scale
+    )
     if grid.size <= _DIRECT:
         values = log_moments(noise, grid, powers)
     else:
