@@ -33,8 +33,19 @@ class DataSet:
     note: str = ""
 
     def __post_init__(self):
+        if self.num_classes < 2:
+            raise ValueError(
+                f"Data set `{self.name}` must have at least two classes. "
+                f"Received: num_classes={self.num_classes}"
+            )
         for part in ("train", "test"):
             x, y = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
+            if x.ndim == 0 or y.ndim == 0:
+                raise ValueError(
+                    f"Data set `{self.name}` must have arrays of {part} examples and "
+                    f"labels. Received: x_{part} of shape {x.shape}, y_{part} of shape "
+                    f"{y.shape}"
+                )
             if len(x) == 0 or len(x) != len(y):
                 raise ValueError(
                     f"Data set `{self.name}` must have as many {part} examples as "

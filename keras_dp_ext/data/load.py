@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -92,7 +94,9 @@ def load(name: str, data_dir: str | os.PathLike | None = None) -> DataSet:
     Args:
         name: `"digits"` (embedded: 1,797 digits of 8 x 8 pixels), `"mnist"`,
             `"fashion_mnist"`, `"cifar10"`, `"svhn_cropped"`, `"adult"`, `"imdb"`, or
-            the path of an `.npz` file of your own.
+            the path of an `.npz` file of your own. Put the number of classes into it
+            as `num_classes`; otherwise it is taken from the training labels, which
+            epsilon does not cover.
         data_dir: Directory of `.npz` files; by default that of the environment
             variable `KERAS_DP_DATA`.
 
@@ -147,21 +151,38 @@ def _from_npz(
 ) -> DataSet:
     """Reads the four arrays; classes and scale of a user's own file are inferred."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is not an archive of arrays")
+        with archive:
             arrays = {key: archive[key] for key in KEYS}
+            if num_classes is None and "num_classes" in archive:
+                num_classes = int(archive["num_classes"])
     except KeyError as error:
         raise ValueError(
             f"Data set file {path} must hold the arrays {', '.join(KEYS)}. "
             f"Received: {error.args[0]}"
         ) from None
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"Data set file {path} cannot be read: {error}") from None
     if num_classes is None:
-        labels = arrays["y_train"]
-        num_classes = int(labels.max()) + 1 if labels.size else 0
+        num_classes = _count_classes(path, arrays["y_train"])
+        note += "; the number of classes is that of the labels, taken to be public"
     if scale is None:
         scale = 255.0 if arrays["x_train"].dtype == np.uint8 else 1.0
     return _finish(name, arrays, num_classes, scale, note)
+
+
+def _count_classes(path: Path, labels: np.ndarray) -> int:
+    if labels.dtype.kind not in "bui" or not labels.size:
+        return 2  # What is wrong with them `DataSet` will say.
+    num_classes = max(2, int(labels.max()) + 1)
+    if num_classes > max(2, labels.size):
+        raise ValueError(
+            f"Data set file {path} must have labels 0, 1, 2, ... in y_train. "
+            f"Received: {labels.size} labels up to {labels.max()}"
+        )
+    return num_classes
 
 
 def _from_tfds(name: str, source: _Source) -> DataSet:
@@ -178,7 +199,9 @@ def _from_tfds(name: str, source: _Source) -> DataSet:
 
         arrays = {}
         for part in ("train", "test"):
-            split = tfds.load(source.tfds_name, split=part, as_supervised=True)
+            # It prints its progress; what a program prints may be JSON.
+            with contextlib.redirect_stdout(sys.stderr):
+                split = tfds.load(source.tfds_name, split=part, as_supervised=True)
             batches = list(tfds.as_numpy(split.batch(1024)))
             arrays[f"x_{part}"] = source.decode(np.concatenate([x for x, _ in batches]))
             arrays[f"y_{part}"] = np.concatenate([y for _, y in batches])

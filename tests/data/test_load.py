@@ -72,6 +72,15 @@ def test_a_subset_is_called_a_subset(tmp_path):
 def test_a_file_of_ones_own_can_be_named(tmp_path):
     data = load(write(tmp_path / "own.npz"))
     assert data.name == "own" and data.num_classes == 3 and data.scale == 255
+    assert "number of classes is that of the labels" in data.note
+
+
+def test_classes_without_an_example_can_be_declared(tmp_path):
+    """The greatest label of private data is no public number."""
+    data = load(write(tmp_path / "own.npz", num_classes=7))
+    assert data.num_classes == 7 and "number of classes" not in data.note
+    one = load(write(tmp_path / "one.npz", y_train=np.zeros(6, int), y_test=[0, 0, 1]))
+    assert one.num_classes == 2
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
@@ -82,6 +91,18 @@ def test_a_missing_data_set_gets_advice(name, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "load", offline)
     with pytest.raises(FileNotFoundError, match=rf"{name}\.npz.*KERAS_DP_DATA"):
         load(name, tmp_path)
+
+
+def test_progress_of_a_download_is_not_part_of_the_output(monkeypatch, capsys):
+    def offline(*args, **kwargs):
+        print("Downloading and preparing dataset")
+        raise OSError("no network")
+
+    monkeypatch.delenv("KERAS_DP_DATA", raising=False)
+    monkeypatch.setattr(tfds, "load", offline)
+    with pytest.raises(FileNotFoundError, match="no network"):
+        load("mnist")
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -96,6 +117,13 @@ def test_a_missing_data_set_gets_advice(name, tmp_path, monkeypatch):
         ({"x_test": np.zeros([3, 5, 5], np.uint8)}, "inputs of one shape"),
         ({"x_test": np.array(["a", "b", "c"])}, "numeric inputs"),
         ({"y_test": None}, "must hold the arrays"),
+        ({"y_train": np.array(list("ababab"))}, "one integer label"),
+        ({"y_train": np.full([6], np.nan)}, "one integer label"),
+        ({"y_train": np.arange(6) * 10**9}, "labels 0, 1, 2"),
+        ({"y_train": np.int64(1)}, "arrays of train examples and labels"),
+        ({"x_test": np.float32(1)}, "arrays of test examples and labels"),
+        ({"num_classes": 1}, "at least two classes"),
+        ({"num_classes": [2, 3]}, "cannot be read"),
     ],
 )
 def test_broken_data_is_refused_in_words(tmp_path, changes, message):
@@ -107,6 +135,13 @@ def test_what_is_no_archive_is_refused_in_words(tmp_path):
     path = tmp_path / "broken.npz"
     path.write_text("not an archive")
     with pytest.raises(ValueError, match="cannot be read"):
+        load(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(str(path))
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match="not an archive of arrays"):
         load(str(path))
     with pytest.raises(FileNotFoundError, match="not found"):
         load(str(tmp_path / "absent.npz"))
