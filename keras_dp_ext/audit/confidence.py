@@ -108,7 +108,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
-    if not np.isfinite(mu):
+    if delta == 0 or not np.isfinite(mu):
         return float("inf")
     # Beyond this the privacy loss, N(mu^2 / 2, mu^2), has less than delta.
     high = mu**2 / 2 - mu * float(special.ndtri(min(delta, 0.5)))

@@ -133,8 +133,9 @@ class Experiment:
 
     def _adapt(self, model: keras.Model) -> list[PrivatePCA]:
         """Adapts the layers that look at the data, privately; returns them."""
-        private = [layer for layer in model.layers if isinstance(layer, PrivatePCA)]
-        for layer in model.layers:
+        layers = list(model._flatten_layers())  # Also those of models in the model.
+        private = [layer for layer in layers if isinstance(layer, PrivatePCA)]
+        for layer in layers:
             adaptive = isinstance(layer, keras.layers.Normalization)
             if adaptive and layer.input_mean is None:
                 raise ValueError(
@@ -144,6 +145,11 @@ class Experiment:
                 )
         if len(private) > 1:
             raise ValueError("A model can have one PrivatePCA layer. Received: several")
+        if self.settings.pca_noise_multiplier is not None and not private:
+            raise ValueError(
+                "Argument `--pca-noise-multiplier` applies to models with a PrivatePCA "
+                f"layer only. Received: model {self.recipe.model}"
+            )
         for layer in private:
             layer.noise_multiplier = self._pca_noise_multiplier(layer)
             layer.adapt(self.data.x_train)
@@ -227,7 +233,8 @@ def optimizer_class(mechanism: str, optimizer: str) -> type:
         ValueError: If Keras has no such optimizer.
     """
     base = getattr(keras.optimizers, optimizer, None)
-    if not (inspect.isclass(base) and issubclass(base, keras.optimizers.Optimizer)):
+    abstract = keras.optimizers.Optimizer
+    if not (inspect.isclass(base) and issubclass(base, abstract) and base != abstract):
         raise ValueError(
             "Argument `--optimizer` must be a class in keras.optimizers, such as SGD "
             f"or Adam. Received: {optimizer}"

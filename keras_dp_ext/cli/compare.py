@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_dp_ext.cli import _settings
+from keras_dp_ext.cli._output import make_directory
+from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._settings import Settings
 from keras_dp_ext.cli._training import _MECHANISMS, _positive_int
 
@@ -72,12 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
         for seed in range(arguments.seeds)
         for mechanism in arguments.mechanisms
     ]
-    _make_directory(directory)
+    make_directory(directory)
+    import_tensorflow()
     from keras_dp_ext.cli import _experiment, _report
 
-    data = _experiment.load_data(settings[0])
     rows: list[dict[str, Any]] = []
     with contextlib.redirect_stdout(sys.stderr):
+        data = _experiment.load_data(settings[0])
         for setting in settings:
             rows += _train(setting, data, arguments.quiet)
             _write_rows(directory / RUNS_FILE, rows)
@@ -106,17 +109,6 @@ def _applicable(
     """What differs from run to run; `--noise` goes to encoding alone."""
     noise = arguments.noise if mechanism == "encoding" else None
     return {"mechanism": mechanism, "noise": noise, "seed": seed}
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / RUNS_FILE).write_text("")
-    except OSError as error:
-        raise ValueError(
-            "Argument `--output-dir` must be a directory that can be written. "
-            f"Received: {directory} ({error.strerror})"
-        ) from None
 
 
 def _train(settings: Settings, data: Any, quiet: bool) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
 import time
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.cli import _settings
+from keras_dp_ext.cli._output import make_directory
+from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._settings import Settings
+from keras_dp_ext.cli._training import figure
 
 if TYPE_CHECKING:
     from keras_dp_ext.cli._experiment import Experiment
@@ -23,7 +27,8 @@ _EXAMPLES = """examples:
   keras-dp train --dataset mnist --model pca_mlp --target-epsilon 2
   keras-dp train --dataset adult --mechanism encoding --noise student-t
   keras-dp train --dataset my.npz --model my_module:my_function
-  keras-dp train --output-dir runs/digits --resume --epochs 60
+  keras-dp train --resume                 (after Ctrl-C; the budget stays the same)
+  keras-dp train --noise-multiplier 2 --resume --epochs 60
 """
 
 MODEL_FILE = "model.keras"
@@ -70,25 +75,38 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output_dir
         or f"runs/{Path(arguments.dataset).stem}-{arguments.mechanism}"
     )
+    former = None
+    if arguments.resume and arguments.overwrite:
+        raise ValueError("Pass `--resume` or `--overwrite`, not both.")
     if arguments.resume:
-        settings = _resumed_settings(arguments, directory)
+        former = Settings.read(directory / SETTINGS_FILE)
+        settings = _resumed_settings(arguments, former)
     else:
         settings = Settings.from_arguments(arguments)
         _prepare(directory, arguments.overwrite)
     # TensorFlow starts here, after everything that can be wrong without it.
+    import_tensorflow()
     from keras_dp_ext.cli import _experiment, _report
 
-    data = _experiment.load_data(settings)
     # JSON alone belongs on stdout then; progress moves to stderr.
     stdout = contextlib.redirect_stdout(sys.stderr)
     with stdout if arguments.json else contextlib.nullcontext():
+        data = _experiment.load_data(settings)
         model = _saved_model(directory, settings, data) if arguments.resume else None
         experiment = _experiment.Experiment(settings, data, model)
+        if former is None:
+            _remove_earlier(directory)
         settings.write(directory / SETTINGS_FILE)
         if not arguments.quiet:
             print(_introduction(experiment))
         started = time.monotonic()
-        interrupted = _fit(experiment, directory, arguments.quiet)
+        try:
+            interrupted = _fit(experiment, directory, arguments.quiet)
+        except ValueError:
+            # Such as epochs that the budget does not allow: as if never asked for.
+            if former is not None:
+                former.write(directory / SETTINGS_FILE)
+            raise
         seconds = time.monotonic() - started
         summary = _write(experiment, directory, seconds, interrupted)
     if arguments.json:
@@ -102,13 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 130 if interrupted else 0
 
 
-def _resumed_settings(arguments: argparse.Namespace, directory: Path) -> Settings:
+def _resumed_settings(arguments: argparse.Namespace, settings: Settings) -> Settings:
     """The settings of the training that is continued, with more epochs if asked."""
-    import dataclasses
-
-    if arguments.overwrite:
-        raise ValueError("Pass `--resume` or `--overwrite`, not both.")
-    settings = Settings.read(directory / SETTINGS_FILE)
     asked, default = Settings.from_arguments(arguments), Settings()
     for field in dataclasses.fields(Settings):
         value = getattr(asked, field.name)
@@ -129,27 +142,26 @@ def _resumed_settings(arguments: argparse.Namespace, directory: Path) -> Setting
     )
 
 
+def _earlier(directory: Path) -> list[Path]:
+    """What the directory holds of an earlier training."""
+    ours = (MODEL_FILE, HISTORY_FILE, PRIVACY_FILE, SETTINGS_FILE, FIGURE_FILE)
+    return [directory / name for name in ours if (directory / name).exists()]
+
+
 def _prepare(directory: Path, overwrite: bool) -> None:
     """Makes the directory, and sees that files can be written into it."""
-    ours = (MODEL_FILE, HISTORY_FILE, PRIVACY_FILE, SETTINGS_FILE, FIGURE_FILE)
-    old = [directory / name for name in ours if (directory / name).exists()]
-    if old and not overwrite:
+    if _earlier(directory) and not overwrite:
         raise ValueError(
             f"{directory} holds an earlier training. Continue it with `--resume`, "
             "replace it with `--overwrite`, or choose another `--output-dir`."
         )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for path in old:
-            path.unlink()
-        probe = directory / SETTINGS_FILE
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"Argument `--output-dir` must be a directory that can be written. "
-            f"Received: {directory} ({error.strerror})"
-        ) from None
+    make_directory(directory)
+
+
+def _remove_earlier(directory: Path) -> None:
+    """Only once the new training can start: a typing error must not cost the old."""
+    for path in _earlier(directory):
+        path.unlink()
 
 
 def _saved_model(directory: Path, settings: Settings, data: Any):
@@ -180,10 +192,11 @@ def _fit(experiment: Experiment, directory: Path, quiet: bool) -> bool:
     from keras_dp_ext.cli import _report
 
     model, path = experiment.model, directory / MODEL_FILE
-    # History first: a model on disk without its line is better than the reverse.
+    # The model first, and the ledger with it: an accuracy in the history of releases
+    # that a resumed training knows nothing of would not be covered by its epsilon.
     callbacks = [
-        _report.HistoryWriter(directory / HISTORY_FILE),
         _report.ModelWriter(path),
+        _report.HistoryWriter(directory / HISTORY_FILE),
     ]
     verbose = 0 if quiet else 1 if sys.stdout.isatty() else 2
     interrupted = False
@@ -248,7 +261,7 @@ def _conclusion(
 ) -> str:
     lines = [
         f"Test accuracy {summary['test_accuracy']:.4f}, proven epsilon "
-        f"{summary['epsilon']:.4g} at delta {summary['delta']:g}. Written to "
+        f"{figure(float(summary['epsilon']))} at delta {summary['delta']:g}. Written to "
         f"{directory}."
     ]
     if summary["interrupted"]:

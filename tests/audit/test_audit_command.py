@@ -32,5 +32,19 @@ def test_json_is_one_record_for_each_mechanism():
 def test_wrong_arguments_are_told_in_one_line():
     done = audit("--runs", "3")
     assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()[-1:]) == 1
-    assert "Argument `runs`" in done.stderr.strip().splitlines()[-1]
+    (line,) = done.stderr.strip().splitlines()
+    assert "Argument `runs`" in line
+
+
+def test_what_is_audited_for_one_release_only_says_so():
+    done = audit(
+        *("--mechanism", "directional", "--mechanism", "tanh", "--runs", "500"),
+        *("--parameters", "8", "--steps", "2", "--json"),
+    )
+    steps = {r["mechanism"]: r["steps"] for r in json.loads(done.stdout)}
+    assert steps == {
+        "tanh": 2,
+        "tanh, as published": 2,
+        "directional": 2,
+        "directional, as published, one release": 1,
+    }

@@ -38,6 +38,12 @@ def test_gaussian_epsilon_is_zero_where_delta_pays_for_everything():
     assert confidence.gaussian_epsilon(0.5, total_variation * 0.999) > 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_gaussian_noise_has_no_epsilon_without_delta():
+    assert confidence.gaussian_epsilon(0.5, 0.0) == np.inf
+    assert confidence.gaussian_epsilon(0.0, 0.0) == 0
+
+
 def test_rates_on_the_boundary_give_back_their_epsilon():
     """Randomised response attains the bound, in both directions."""
     for epsilon in (0.3, 1.0, 5.0):

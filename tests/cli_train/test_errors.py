@@ -1,6 +1,8 @@
 """Wrong input gets one line and a status, never a traceback."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -37,6 +39,8 @@ def assert_one_line(keras_dp, status: int, message: str) -> None:
         (["--noise", "cauchy"], "--mechanism encoding"),
         (["--mechanism", "encoding", "--noise", "white"], "invalid choice"),
         (["--optimizer", "Sgd2"], "keras.optimizers"),
+        (["--optimizer", "Optimizer"], "keras.optimizers"),
+        (["--pca-noise-multiplier", "4"], "PrivatePCA"),
         (["--batch-size", "5000"], "at most the number of examples"),
         (["--batch-size", "0"], "at least 1"),
         (["--epochs", "x"], "must be a number"),
@@ -67,6 +71,8 @@ def test_wrong_arguments(keras_dp, tmp_path, arguments, message):
         ({"x_test": np.full([4, 4], np.inf)}, "NaN or infinity"),
         ({"y_test": np.array([0, 1, 2, 3])}, "labels from 0 to 1"),
         ({"y_train": np.arange(20) - 1}, "labels from 0"),
+        ({"y_train": np.array(["a", "b"] * 10)}, "one integer label"),
+        ({"y_train": np.arange(20) * 10**9}, "labels 0, 1, 2"),
     ],
 )
 def test_broken_data(keras_dp, tmp_path, changes, message):
@@ -105,18 +111,46 @@ def test_an_earlier_training_is_not_overwritten_by_accident(keras_dp, tmp_path):
     assert (tmp_path / "model.keras").read_text() == "precious"
 
 
+@pytest.mark.parametrize("command", ["train --overwrite", "compare"])
+def test_a_typing_error_does_not_cost_earlier_results(keras_dp, tmp_path, command):
+    precious = ["model.keras", "settings.json", "history.csv", "runs.csv"]
+    for name in precious:
+        (tmp_path / name).write_text("precious")
+    status = keras_dp(*command.split(), "--output-dir", tmp_path, "--dataset", "minst")
+    assert_one_line(keras_dp, status, "must be one of digits, mnist")
+    assert all((tmp_path / name).read_text() == "precious" for name in precious)
+
+
+def test_errors_are_one_line_for_the_user_too(tmp_path):
+    """In a process of its own, where TensorFlow has its say."""
+    done = subprocess.run(
+        [sys.executable, "-m", "keras_dp_ext.cli", "train", "--dataset", "minst"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("nested", [False, True])
 def test_a_layer_that_would_learn_statistics_is_refused(
-    keras_dp, tmp_path, monkeypatch
+    keras_dp, tmp_path, monkeypatch, nested
 ):
-    (tmp_path / "leaky.py").write_text(
+    layer = "keras.layers.Normalization()"
+    (tmp_path / f"leaky{nested}.py").write_text(
         "import keras\n"
         "def network(data):\n"
         "    return keras.Sequential([keras.Input(data.x_train.shape[1:]),\n"
-        "        keras.layers.Flatten(), keras.layers.Normalization(),\n"
-        "        keras.layers.Dense(data.num_classes)])\n"
+        f"        {f'keras.Sequential([{layer}])' if nested else layer},\n"
+        "        keras.layers.Flatten(), keras.layers.Dense(data.num_classes)])\n"
     )
     monkeypatch.chdir(tmp_path)
-    status = keras_dp("train", "--model", "leaky:network", "--output-dir", "out")
+    status = keras_dp(
+        "train", "--model", f"leaky{nested}:network", "--output-dir", "out"
+    )
     assert_one_line(keras_dp, status, "mean and variance of the data")
 
 

@@ -82,6 +82,30 @@ def test_a_spent_budget_cannot_be_resumed(keras_dp, tmp_path):
     keras_dp.json(*arguments, "--epochs", 1)
     status = keras_dp("train", "--output-dir", tmp_path, "--resume", "--epochs", 2)
     assert status == 2 and "target_epsilon" in keras_dp.stderr
+    # What was refused was not done: there is nothing left to do.
+    again = keras_dp.json("train", "--output-dir", tmp_path, "--resume")
+    assert again["epochs"] == 1 and again["epsilon"] <= 1
+
+
+def test_no_accuracy_is_recorded_of_a_model_that_was_not_saved(
+    keras_dp, tmp_path, monkeypatch
+):
+    """A resumed training would not know of the releases behind it."""
+
+    def fail(self, epoch, logs=None):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(_report.ModelWriter, "on_epoch_end", fail)
+    assert keras_dp(*QUICK, "--epochs", 1, "--output-dir", tmp_path, "--quiet") == 2
+    assert "disk full" in keras_dp.stderr
+    assert not (tmp_path / "history.csv").exists()
+
+
+def test_without_noise_epsilon_is_infinite_and_said_to_be(keras_dp, tmp_path):
+    arguments = ("--epochs", 1, "--output-dir", tmp_path, "--quiet")
+    assert keras_dp(*QUICK, "--noise-multiplier", 0, *arguments) == 0, keras_dp.stderr
+    assert "infinite (no guarantee)" in keras_dp.stdout
+    assert (tmp_path / "training.png").exists()
 
 
 def test_settings_do_not_change_when_resuming(keras_dp, tmp_path):
