@@ -42,7 +42,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
             noise.
         sampling: How batches are drawn, for a pipeline of your own that does
             something else than to shuffle: a `keras_dp_ext.accounting.Sampling`
-            that describes one *release* (lot). It is believed, not verified.
+            that describes one *release* (lot). It is believed, not verified, but
+            must not contradict arrays and pipelines whose sampling is known.
 
     Raises:
         ValueError: In `fit`, if the optimizer is not private, if the data's size
@@ -135,6 +136,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
         self._releases_at_least += per_execution
         if self._releases_at_least + per_execution > self._limit:
             self._releases_at_least = self.releases
+            # The search ended where training was planned to end; it may go on.
+            self._limit = self._affordable()
             if self._releases_at_least + per_execution > self._limit:
                 self.model.stop_training = True
 
@@ -196,6 +199,11 @@ class PrivacyAccountant(keras.callbacks.Callback):
         )
 
     def _epsilon(self, releases: int, figure: str) -> float:
+        if self._delta is None:
+            raise ValueError(
+                "PrivacyAccountant chooses delta by the size of the data, in `fit`: "
+                "pass `delta=...` to have figures before."
+            )
         entries = figure_entries(self._entries(releases), figure)
         return accountants.epsilon(entries, self._delta, self.accountant)
 
@@ -252,10 +260,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
         context = self._context or FitContext(self.model)
         num_examples = _agreed("num_examples", self.num_examples, context.num_examples)
         batch_size = _agreed("batch_size", self.batch_size, context.batch_size)
-        accumulation = optimizer.gradient_accumulation_steps or 1
-        sampling = self.sampling or _sampling_of_lots(
-            context, num_examples, batch_size, accumulation
-        )
+        _discard_unfinished_lot(optimizer)
+        sampling = self._sampling_of_lots(context, num_examples, batch_size)
         if self.delta is None:
             self._delta = _delta_of(num_examples)
         already = optimizer.ledger.caveats()
@@ -267,22 +273,49 @@ class PrivacyAccountant(keras.callbacks.Callback):
                 warnings.warn(caveat, stacklevel=2)
         self._releases_at_least = self.releases
         if self.target_epsilon is not None:
-            self._limit = self._affordable(context, accumulation)
+            self._limit = self._affordable()
+            self._require_another_execution()
 
-    def _affordable(self, context: FitContext, accumulation: int) -> int:
+    def _sampling_of_lots(
+        self, context: FitContext, num_examples: int | None, batch_size: int | None
+    ) -> Sampling:
+        """How the examples of one release are chosen: as stated, or as found."""
+        accumulation = self._optimizer().gradient_accumulation_steps or 1
+        if self.sampling is not None and context.sampling is None:
+            return self.sampling
+        found = _sampling_of_lots(
+            context,
+            num_examples,
+            batch_size,
+            accumulation,
+            steps_per_epoch=(self.params or {}).get("steps"),
+        )
+        if self.sampling not in (None, FullBatch(), found):
+            raise ValueError(
+                "Argument `sampling` must agree with the data, which has "
+                f"{found}. Received: sampling={self.sampling}"
+            )
+        return self.sampling or found
+
+    def _affordable(self) -> int:
         """The number of releases that the target allows, at most those planned."""
-        spent, per_execution = self.releases, self._releases_per_execution()
+        spent, plan = self.releases, self.params or {}
         planned = calibration._LARGEST
-        if context.steps_per_epoch and context.epochs:
-            steps = context.steps_per_epoch * context.epochs
-            planned = spent + math.ceil(steps / accumulation) + per_execution
-        limit = calibration.calibrate_releases(
+        if plan.get("steps") and plan.get("epochs"):
+            accumulation = self._optimizer().gradient_accumulation_steps or 1
+            lots = math.ceil(plan["steps"] * plan["epochs"] / accumulation)
+            planned = spent + lots + self._releases_per_execution()
+        return calibration.calibrate_releases(
             lambda releases: self._epsilon(releases, "proven"),
             self.target_epsilon,
             at_least=spent,
             at_most=planned,
         )
-        if limit < spent + per_execution:
+
+    def _require_another_execution(self) -> None:
+        """Raises if the target allows no further step."""
+        spent, per_execution = self.releases, self._releases_per_execution()
+        if self._limit < spent + per_execution:
             raise ValueError(
                 f"Argument `target_epsilon` must allow at least {per_execution} more "
                 f"release(s). {spent} releases have spent epsilon "
@@ -291,7 +324,6 @@ class PrivacyAccountant(keras.callbacks.Callback):
                 f"{self._epsilon(spent + per_execution, 'proven'):.4g}. "
                 f"Received: target_epsilon={self.target_epsilon}"
             )
-        return limit
 
     def _releases_per_execution(self) -> int:
         """The most releases between two looks at the counter."""
@@ -304,8 +336,9 @@ def _sampling_of_lots(
     num_examples: int | None,
     batch_size: int | None,
     accumulation: int,
+    steps_per_epoch: int | None,
 ) -> Sampling:
-    """How the examples of one release are chosen."""
+    """How the data chooses the examples of one release."""
     if context.accumulation_steps is not None:
         if context.accumulation_steps != accumulation:
             raise ValueError(
@@ -331,9 +364,8 @@ def _sampling_of_lots(
             "`keras_dp_ext.data`."
         )
     batches = math.ceil(num_examples / batch_size)
-    if context.steps_per_epoch and context.sampling is None:
-        # A pipeline of unknown making might repeat after each of Keras' epochs.
-        batches = min(batches, context.steps_per_epoch)
+    if steps_per_epoch and context.sampling is None:
+        batches = _within_a_pass(batches, steps_per_epoch)
     if batches % accumulation:
         raise ValueError(
             f"`gradient_accumulation_steps` must divide the {batches} batches of an "
@@ -344,6 +376,26 @@ def _sampling_of_lots(
         steps_per_epoch=batches // accumulation,
         rate=min(1.0, accumulation * batch_size / num_examples),
     )
+
+
+def _within_a_pass(batches: int, steps_per_epoch: int) -> int:
+    """In how many successive releases an example is at most once.
+
+    A pass has `batches`, but the pipeline might start a new one with each of Keras'
+    epochs, and then has `ceil(steps_per_epoch / batches)` of them in an epoch.
+    """
+    return max(1, steps_per_epoch // math.ceil(steps_per_epoch / batches or 1))
+
+
+def _discard_unfinished_lot(optimizer: Any) -> None:
+    """Forgets the batches of a lot that an interruption has cut off.
+
+    The data begins with a new lot. Together with a part of an old one each release
+    would hold parts of two lots, and an example of both of them twice.
+    """
+    if (optimizer.gradient_accumulation_steps or 1) > 1:
+        for variable in (optimizer._micro_step, *optimizer._lot):
+            variable.assign(keras.ops.zeros_like(variable))
 
 
 def _agreed(name: str, given: int | None, found: int | None) -> int | None:

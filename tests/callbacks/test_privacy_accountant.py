@@ -182,6 +182,62 @@ def test_two_unfinished_epochs_of_shuffled_data_count_as_two(data):
     assert accountant.epsilon == pytest.approx(spent(2, accounting.FullBatch()))
 
 
+@pytest.mark.parametrize(
+    "cut, participations",
+    [
+        (lambda lots: lots.take(4), 3),  # Three epochs of four lots, each a new pass.
+        (lambda lots: lots.skip(8), 3),
+        (lambda lots: lots.repeat(), 4),
+        (lambda lots: lots.repeat(2).take(16), 6),  # A pass and half a pass an epoch.
+    ],
+)
+def test_passes_that_are_cut_short_count_as_passes(data, cut, participations):
+    lots = cut(dp.data.shuffled_batches(*data, batch_size=BATCH))
+    steps = 16 if lots.cardinality().numpy() < 0 else None
+    # Where a pass is cut, the pipeline no longer says what it has.
+    optimizer = dp.optimizers.DPSGD(noise_multiplier=SIGMA, expected_batch_size=BATCH)
+    accountant = PrivacyAccountant(num_examples=SIZE, batch_size=BATCH, delta=DELTA)
+    fit(compiled(optimizer), lots, accountant, epochs=3, steps_per_epoch=steps)
+    least = spent(participations, accounting.FullBatch())
+    assert accountant.epsilon >= least * (1 - 1e-9)
+
+
+def test_a_pipeline_of_ones_own_may_repeat_within_an_epoch(data):
+    import tensorflow as tf
+
+    pipeline = tf.data.Dataset.from_tensor_slices(data).shuffle(SIZE)
+    pipeline = pipeline.batch(BATCH).repeat(2).take(15)
+    optimizer = dp.optimizers.DPSGD(noise_multiplier=SIGMA, expected_batch_size=BATCH)
+    accountant = PrivacyAccountant(num_examples=SIZE, batch_size=BATCH, delta=DELTA)
+    fit(compiled(optimizer), pipeline, accountant, epochs=2)
+    # Ten batches and five in each epoch: two participations, four in all.
+    least = spent(4, accounting.FullBatch())
+    assert accountant.epsilon >= least * (1 - 1e-9)
+
+
+def test_a_lot_that_was_interrupted_is_not_mixed_with_the_next(data):
+    class Seen(keras.callbacks.Callback):
+        releases = ()
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.releases += (int(self.model.optimizer.releases.numpy()),)
+            if len(self.releases) == 3 and self.interrupt:
+                raise KeyboardInterrupt
+
+    optimizer = dp.optimizers.DPSGD(
+        noise_multiplier=SIGMA, gradient_accumulation_steps=2
+    )
+    model, accountant = compiled(optimizer), PrivacyAccountant(delta=DELTA)
+    first, second = Seen(), Seen()
+    first.interrupt, second.interrupt = True, False
+    lots = poisson(data, accumulation_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, lots, accountant, first)
+    assert first.releases == (0, 1, 1)
+    fit(model, lots, accountant, second)
+    assert second.releases[:4] == (1, 2, 2, 3)
+
+
 def test_releases_without_an_accountant_are_not_forgotten(data):
     model, accountant = compiled(), PrivacyAccountant(delta=DELTA)
     fit(model, poisson(data), accountant)
@@ -274,6 +330,12 @@ def test_a_spent_budget_allows_no_further_step(data):
     np.testing.assert_array_equal(before[0], model.get_weights()[0])
 
 
+def test_more_steps_than_the_pipeline_has_are_no_reason_to_stop(data):
+    accountant = PrivacyAccountant(delta=DELTA, target_epsilon=1e3)
+    fit(compiled(), poisson(data).repeat(), accountant, steps_per_epoch=35)
+    assert accountant.releases == 35
+
+
 def test_a_generous_target_changes_nothing(data):
     accountant = PrivacyAccountant(delta=DELTA, target_epsilon=1e3)
     history = fit(compiled(), poisson(data), accountant, epochs=2)
@@ -308,6 +370,22 @@ def test_a_pipeline_of_unknown_size_is_asked_for(data):
 def test_arguments_that_contradict_the_data_are_refused(data):
     with pytest.raises(ValueError, match="num_examples"):
         fit(compiled(), poisson(data), PrivacyAccountant(num_examples=10**6))
+
+
+def test_a_stated_sampling_must_not_contradict_the_data(data):
+    stated = PrivacyAccountant(delta=DELTA, sampling=POISSON)
+    with pytest.raises(ValueError, match="sampling"):
+        fit(compiled(), data[0], stated, y=data[1], batch_size=BATCH)
+    cautious = PrivacyAccountant(delta=DELTA, sampling=accounting.FullBatch())
+    fit(compiled(), data[0], cautious, y=data[1], batch_size=BATCH)
+    assert cautious.epsilon == pytest.approx(spent(10, accounting.FullBatch()))
+
+
+def test_figures_before_there_is_a_delta_are_an_error():
+    accountant = PrivacyAccountant()
+    accountant.set_model(compiled())
+    with pytest.raises(ValueError, match="delta"):
+        _ = accountant.epsilon
 
 
 def test_lots_that_are_not_what_was_sampled_are_refused(data):
