@@ -5,7 +5,10 @@ from keras import layers
 
 
 def alexnet(
-    input_shape: tuple[int, ...] = (32, 32, 3), classes: int = 10, width: int = 64
+    input_shape: tuple[int, ...] = (32, 32, 3),
+    classes: int = 10,
+    width: int = 64,
+    scale: float = 1.0,
 ) -> keras.Model:
     """Five convolutions with kernels of 3 x 3 and three dense layers.
 
@@ -16,6 +19,7 @@ def alexnet(
         input_shape: Shape of an image.
         classes: Number of classes.
         width: Channels of the first convolution.
+        scale: Greatest value of a pixel.
     """
 
     def convolution(channels: int) -> layers.Layer:
@@ -24,6 +28,7 @@ def alexnet(
     return keras.Sequential(
         [
             keras.Input(input_shape),
+            layers.Rescaling(1.0 / scale),
             convolution(width),
             layers.MaxPooling2D(2),
             convolution(3 * width),

@@ -5,7 +5,10 @@ from keras import layers
 
 
 def resnet18(
-    input_shape: tuple[int, ...] = (32, 32, 3), classes: int = 10, width: int = 64
+    input_shape: tuple[int, ...] = (32, 32, 3),
+    classes: int = 10,
+    width: int = 64,
+    scale: float = 1.0,
 ) -> keras.Model:
     """ResNet-18 whose normalisation does not mix examples.
 
@@ -17,9 +20,10 @@ def resnet18(
         input_shape: Shape of an image.
         classes: Number of classes.
         width: Channels of the first stage; 64 in the original.
+        scale: Greatest value of a pixel.
     """
     inputs = keras.Input(input_shape)
-    x = _convolution(inputs, width, 1)
+    x = _convolution(layers.Rescaling(1.0 / scale)(inputs), width, 1)
     x = layers.ReLU()(x)
     for stage in range(4):
         for block in range(2):

@@ -1,16 +1,24 @@
-"""What the scripts of this folder share: arguments, a training loop, three outputs.
+"""What the scripts of this folder share: arguments, training runs, three outputs.
 
-Every script writes a CSV, a PNG and one paragraph (`.md`) into `--output-dir`. Without
-data (`--data-dir`, or the environment variable KERAS_DP_DATA) only `--fast` works: it
-takes the embedded digits in place of MNIST and CIFAR-10.
+Every script writes a CSV, a PNG and one paragraph (`.md`, with the command that made
+them) into `--output-dir`. `--fast` takes the embedded digits in place of every data
+set, and works offline. Without it, data comes from `--data-dir` (or the environment
+variable KERAS_DP_DATA), and each training that ends is kept in `--cache-dir`: a
+command that was interrupted, or is given again with more seeds, goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
+import hashlib
+import json
+import math
 import os
+import shlex
 import textwrap
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,134 +26,500 @@ from typing import Any
 import numpy as np
 
 DELTA = 1e-5
+#: What the papers call a data set, and how many training examples it has there.
+PAPER_DATA = {
+    "mnist": ("MNIST", 60_000),
+    "cifar10": ("CIFAR-10", 50_000),
+    "svhn_cropped": ("SVHN", 73_257),
+}
+
+# Arguments ----------------------------------------------------------------
 
 
-def parse_arguments(description: str, name: str) -> argparse.Namespace:
-    """The arguments that all scripts have."""
+def parse_arguments(
+    description: str,
+    name: str,
+    data: bool = True,
+    only: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    extra: dict[str, dict] | None = None,
+    fast_seeds: int = 1,
+    argv: Sequence[str] | None = None,
+) -> argparse.Namespace:
+    """The arguments that scripts have, in one form.
+
+    Args:
+        description: The script's docstring.
+        name: The script's name.
+        data: Whether it trains on data.
+        only: Parts that can be made on their own.
+        methods: Methods that can be chosen.
+        extra: Further arguments, as for `add_argument`.
+        fast_seeds: Seeds in fast mode, unless given.
+        argv: Arguments, by default those of the command line.
+    """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--fast", action="store_true", help="minutes, on small data")
-    parser.add_argument("--data-dir", default=os.environ.get("KERAS_DP_DATA"))
+    parser.add_argument("--fast", action="store_true", help="a minute or two")
     parser.add_argument("--output-dir", type=Path, default=Path("runs") / name)
-    parser.add_argument("--seeds", type=int, help="runs of each; default 3, fast: 1")
-    arguments = parser.parse_args()
-    arguments.seeds = arguments.seeds or (1 if arguments.fast else 3)
+    if data:
+        parser.add_argument("--data-dir", default=os.environ.get("KERAS_DP_DATA"))
+        parser.add_argument("--epochs", type=int, help="at most so many")
+        parser.add_argument("--examples", type=int, help="at most so many, to train on")
+        parser.add_argument(
+            "--cache-dir", type=Path, default=Path("runs/cache"), help="finished runs"
+        )
+        parser.add_argument(
+            "--seeds", type=int, help=f"runs of each; default 3, fast: {fast_seeds}"
+        )
+    if only:
+        parser.add_argument("--only", nargs="+", choices=only, default=list(only))
+    if methods:
+        parser.add_argument(
+            "--methods", nargs="+", choices=methods, default=list(methods)
+        )
+    for flag, settings in (extra or {}).items():
+        parser.add_argument(flag, **settings)
+    arguments = parser.parse_args(argv)
+    arguments.command = _command(parser, arguments, name)
+    if data:
+        arguments.seeds = arguments.seeds or (fast_seeds if arguments.fast else 3)
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     return arguments
 
 
-def load(name: str, arguments: argparse.Namespace):
-    """The data set, or the embedded digits in fast mode."""
-    from keras_dp_ext.data import load as load_data
+def _command(parser: argparse.ArgumentParser, arguments: Any, name: str) -> str:
+    """How to make the same again, without the paths of this machine."""
+    words = ["python", "-m", f"benchmarks.papers.{name}"]
+    for action in parser._actions:
+        value = getattr(arguments, action.dest, None)
+        if action.dest == "data_dir":
+            # From the environment it counts as well; fast mode does not look at it.
+            words += [] if arguments.fast else ["--data-dir", "DIR"]
+        elif action.dest == "cache_dir" or value in (None, action.default):
+            continue
+        elif isinstance(value, bool):
+            words.append(action.option_strings[0])
+        elif isinstance(value, list):
+            words += [action.option_strings[0], *map(str, value)]
+        elif isinstance(value, Path) and value.is_absolute():
+            words += [action.option_strings[0], "OUT"]
+        else:
+            words += [action.option_strings[0], str(value)]
+    return shlex.join(words)
 
-    return load_data("digits" if arguments.fast else name, arguments.data_dir)
+
+def limited(arguments: argparse.Namespace, epochs: int, fast: int) -> int:
+    """The paper's number of epochs, or as many as there is time for."""
+    epochs = fast if arguments.fast else epochs
+    return min(epochs, arguments.epochs or epochs)
 
 
-def train(
-    data: Any,
-    build: Callable[[Any], Any],
-    optimizer: Callable[[], Any],
-    batch_size: int,
-    epochs: int,
-    seed: int,
-    spent: Sequence[Any] = (),
-) -> list[dict[str, float]]:
-    """Trains privately; returns step, test accuracy and epsilon of every epoch.
+# Data ---------------------------------------------------------------------
+
+
+def load(name: str, arguments: argparse.Namespace, examples: int | None = None):
+    """The data set, or the embedded digits in fast mode.
 
     Args:
-        data: A `DataSet`.
-        build: Makes a model with logits for it.
-        optimizer: Makes a private optimizer.
+        name: As for `keras_dp_ext.data.load`.
+        arguments: Of the script.
+        examples: How many the paper trains on, if not all.
+    """
+    from keras_dp_ext.data import load as load_data
+
+    data = load_data("digits" if arguments.fast else name, arguments.data_dir)
+    limits = [n for n in (examples, arguments.examples) if n is not None]
+    count = min([len(data.x_train), *limits])
+    return dataclasses.replace(
+        data, x_train=data.x_train[:count], y_train=data.y_train[:count]
+    )
+
+
+def load_or_skip(name: str, part: str, arguments: argparse.Namespace, **options):
+    """The data set, or `None` with a line that says so where the user has none."""
+    if name == "svhn_cropped" and arguments.fast:
+        print(f"{part} skipped: needs svhn_cropped (not in fast mode)", flush=True)
+        return None
+    try:
+        return load(name, arguments, **options)
+    except FileNotFoundError:
+        print(f"{part} skipped: needs {name} in --data-dir", flush=True)
+        return None
+
+
+def title_of(data: Any, paper: str) -> str:
+    """The data set for the title of a figure."""
+    name = PAPER_DATA[paper][0]
+    return f"digits for {name}" if data.name == "digits" else name
+
+
+def size_note(
+    arguments: argparse.Namespace,
+    data: Any,
+    paper: str,
+    epochs: int,
+    paper_epochs: int,
+    paper_examples: int | None = None,
+    other: Sequence[str] = (),
+) -> str:
+    """What was run, and in what it is smaller than the paper.
+
+    Args:
+        arguments: Of the script.
+        data: What was trained on.
+        paper: The paper's data set.
+        epochs: Epochs of the longest run.
+        paper_epochs: Those of the paper.
+        paper_examples: Training examples of the paper, if not all.
+        other: Further differences in size.
+    """
+    name, total = PAPER_DATA[paper]
+    total = paper_examples or total
+    count = len(data.x_train)
+    smaller = list(other)
+    if data.name == "digits":
+        smaller.append(
+            f"{count:,} embedded digits in place of {name} ({total:,}), with a network "
+            "to match"
+        )
+    elif count < total:
+        smaller.append(f"{count:,} of {total:,} training examples ({data.note})")
+    if epochs < paper_epochs:
+        smaller.append(f"{epochs} of {paper_epochs} epochs")
+    seeds = (
+        f"{arguments.seeds} seeds, errors are standard deviations over them"
+        if arguments.seeds > 1
+        else "one seed, so that nothing is known about the spread"
+    )
+    if smaller:
+        return f"Smaller than in the paper: {'; '.join(smaller)}. Here {seeds}."
+    return f"Size of the paper: {count:,} examples, {epochs} epochs; {seeds}."
+
+
+# Training -----------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One curve of a figure.
+
+    Attributes:
+        labels: The columns that name it in the CSV.
+        build: Makes a model with logits for a `DataSet`.
+        optimizer: Makes an optimizer, private or not.
         batch_size: Expected examples in a lot (Poisson).
         epochs: Passes over the data.
-        seed: Of the initial weights.
-        spent: Layers whose adaptation is a release of its own (`PrivatePCA`).
     """
+
+    labels: dict[str, Any]
+    build: Callable[[Any], Any]
+    optimizer: Callable[[], Any]
+    batch_size: int
+    epochs: int
+
+
+# Figures of one script share runs; in fast mode they are kept in memory only.
+_finished: dict[str, list[dict]] = {}
+
+
+def run_cases(
+    arguments: argparse.Namespace,
+    data: Any,
+    cases: Sequence[Case],
+    seeds: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Trains every case with every seed, or takes what was trained before.
+
+    Args:
+        arguments: Of the script.
+        data: A `DataSet`, or a function that makes one from the seed.
+        cases: What to train.
+        seeds: By default `range(arguments.seeds)`.
+
+    Returns:
+        One row for each epoch: the labels, the seed, step, test accuracy, and both
+        epsilons (infinite without privacy; published where the paper differs).
+    """
+    seeds = range(arguments.seeds) if seeds is None else seeds
+    rows = []
+    for number, (case, seed) in enumerate((c, s) for c in cases for s in seeds):
+        label = ", ".join(
+            f"{v:g}" if isinstance(v, float) else str(v) for v in case.labels.values()
+        )
+        print(
+            f"[{number + 1}/{len(cases) * len(seeds)}] {label}, seed {seed}", flush=True
+        )
+        curve = _train(arguments, data(seed) if callable(data) else data, case, seed)
+        rows += [{**case.labels, "seed": seed, **point} for point in curve]
+    return rows
+
+
+def _train(arguments: Any, data: Any, case: Case, seed: int) -> list[dict]:
+    """The curve of one run, from memory or the cache if it is there."""
+    import keras
+
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    model, optimizer = case.build(data), case.optimizer()
+    settings = {
+        "data": [data.name, data.note, len(data.x_train)],
+        "model": json.loads(model.to_json()),
+        "optimizer": keras.saving.serialize_keras_object(optimizer),
+        "lots": [case.batch_size, case.epochs],
+        "seed": seed,
+    }
+    text = json.dumps(settings, sort_keys=True, default=str)
+    key = hashlib.sha256(text.encode()).hexdigest()[:24]
+    path = None if arguments.fast else arguments.cache_dir / f"{key}.json"
+    if key not in _finished and path is not None and path.exists():
+        _finished[key] = json.loads(path.read_text())["curve"]
+    if key in _finished:
+        print("    finished before", flush=True)
+        return _finished[key]
+    # Compiling takes longer than the few steps of fast mode.
+    curve = _fit(model, optimizer, data, case, "auto" if path else False)
+    _finished[key] = curve
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(
+            json.dumps({"settings": settings, "curve": curve}, default=str)
+        )
+        unfinished.replace(path)
+    return curve
+
+
+def _fit(model: Any, optimizer: Any, data: Any, case: Case, jit: Any) -> list[dict]:
+    """Trains; returns step, test accuracy and epsilon of every epoch."""
     import keras
 
     import keras_dp_ext as dp
 
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    model = build(data)
-    model.compile(
-        optimizer(), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    model.optimizer.build(model.trainable_variables)
-    ledger = model.optimizer.ledger
-    for layer in spent:
-        ledger.add(layer.claim, layer.sampling, layer.releases)
-    model.optimizer.ledger = ledger
-    lots = dp.data.poisson_batches(
-        data.x_train, data.y_train.astype(np.int32), batch_size=batch_size
-    )
-    rows = []
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=jit)
+    labels = data.y_train.astype(np.int32)
+    curve: list[dict] = []
+    started = shown = time.monotonic()
 
     def record(epoch: int, logs: dict) -> None:
-        logits = model.predict(data.x_test, batch_size=1000, verbose=0)
-        accuracy = np.mean(np.argmax(logits, axis=1) == data.y_test)
-        rows.append(
+        nonlocal shown
+        curve.append(
             {
                 "epoch": epoch + 1,
-                "step": int(model.optimizer.releases.numpy()),
-                "accuracy": float(accuracy),
-                "epsilon": float(logs["epsilon"]),
+                "step": int(model.optimizer.iterations.numpy()),
+                "accuracy": accuracy_of(model, data),
+                "epsilon": float(logs.get("epsilon", math.inf)),
+                "published_epsilon": logs.get("published_epsilon"),
             }
         )
+        last = epoch + 1 == case.epochs
+        if last or time.monotonic() - shown > 20:
+            shown = time.monotonic()
+            print(
+                f"    epoch {epoch + 1}/{case.epochs}, accuracy "
+                f"{curve[-1]['accuracy']:.3f}, epsilon {short(curve[-1]['epsilon'])}, "
+                f"{shown - started:.0f} s",
+                flush=True,
+            )
 
+    callbacks: list[Any] = [keras.callbacks.LambdaCallback(on_epoch_end=record)]
+    if hasattr(optimizer, "privacy_claim"):
+        optimizer.build(model.trainable_variables)
+        ledger = optimizer.ledger
+        for layer in model.layers:
+            if isinstance(layer, dp.data.PrivatePCA):
+                ledger.add(layer.claim, layer.sampling, layer.releases)
+        optimizer.ledger = ledger
+        callbacks.append(dp.callbacks.PrivacyAccountant(delta=DELTA))
+        if getattr(optimizer.mechanism, "needs_direction", False):
+            callbacks.append(dp.callbacks.FullBatchDirection(data.x_train, labels))
     model.fit(
-        lots,
-        epochs=epochs,
+        dp.data.poisson_batches(data.x_train, labels, batch_size=case.batch_size),
+        epochs=case.epochs,
         shuffle=False,
         verbose=0,
-        callbacks=[
-            dp.callbacks.PrivacyAccountant(delta=DELTA),
-            keras.callbacks.LambdaCallback(on_epoch_end=record),
-        ],
+        callbacks=callbacks,
     )
-    return rows
+    return curve
+
+
+def accuracy_of(model: Any, data: Any) -> float:
+    """Test accuracy; without `predict`, which would compile once more."""
+    right = 0
+    for start in range(0, len(data.x_test), 1000):
+        logits = model(data.x_test[start : start + 1000], training=False)
+        labels = data.y_test[start : start + 1000]
+        right += int(np.sum(np.argmax(logits, axis=1) == labels))
+    return right / len(data.x_test)
+
+
+# Figures over seeds -------------------------------------------------------
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Standard deviation over seeds; of a single one nothing is known."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def mean_curves(
-    rows: Sequence[dict], key: str, x: str = "epoch"
-) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each value of `key`: x, and mean and deviation of accuracy over the seeds."""
-    curves = {}
-    for label in dict.fromkeys(row[key] for row in rows):
-        points: dict[float, list[float]] = {}
-        for row in rows:
-            if row[key] == label:
-                points.setdefault(row[x], []).append(row["accuracy"])
-        places = np.array(sorted(points))
-        means = np.array([np.mean(points[place]) for place in places])
-        deviations = np.array([np.std(points[place]) for place in places])
-        curves[label] = places, means, deviations
-    return curves
+    rows: Sequence[dict], keys: Sequence[str], x: str = "epoch"
+) -> list[dict[str, Any]]:
+    """Mean and standard deviation over the seeds, for each label and place `x`."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in (*keys, x)), []).append(row)
+    return [
+        {
+            **dict(zip((*keys, x), group, strict=True)),
+            "accuracy_mean": float(np.mean([row["accuracy"] for row in own])),
+            "accuracy_std": spread([row["accuracy"] for row in own]),
+            "seeds": len(own),
+            "epsilon": max(row["epsilon"] for row in own),
+            "published_epsilon": own[0]["published_epsilon"],
+        }
+        for group, own in groups.items()
+    ]
 
 
-def new_axes(columns: int = 1):
+def last_epochs(rows: Sequence[dict], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Mean and deviation of the last epoch of every case.
+
+    `best_mean` is the mean of each seed's best epoch: what some papers report, and
+    what no private training may choose by looking.
+    """
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    summary = []
+    for own in groups.values():
+        end = max(row["epoch"] for row in own)
+        (last,) = mean_curves([row for row in own if row["epoch"] == end], keys)
+        best = [
+            max(row["accuracy"] for row in own if row["seed"] == seed)
+            for seed in {row["seed"] for row in own}
+        ]
+        summary.append({**last, "best_mean": float(np.mean(best))})
+    return summary
+
+
+def told(row: dict) -> str:
+    """A mean with its deviation, in words."""
+    error = row["accuracy_std"]
+    return f"{row['accuracy_mean']:.1%}" + (f" (± {error:.1%})" if error else "")
+
+
+def short(epsilon: float | None) -> str:
+    """Epsilon in three digits, or as a power of ten where it means nothing."""
+    if epsilon is None or math.isinf(epsilon):
+        return "infinite"
+    if epsilon < 1e4:
+        return f"{epsilon:.3g}" if epsilon < 100 else f"{epsilon:.0f}"
+    return f"{epsilon:.0e}".replace("e+0", "e")
+
+
+# Drawing ------------------------------------------------------------------
+
+# Okabe and Ito: distinct for all eyes. What has no guarantee at its price is dashed.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
+_OWN_COLOURS = {"DP-SGD": "#333333", "unperturbed": "#999999"}
+
+
+def new_axes(columns: int = 1, width: float = 5.6) -> Sequence[Any]:
     """Axes of a figure that needs no display."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.5 * columns, 4), layout="constrained")
-    return figure.subplots(1, columns, squeeze=False)[0]
+    figure = Figure(figsize=(width * columns, 4.1), layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+        one.grid(alpha=0.25, linewidth=0.6)
+        one.set_axisbelow(True)
+    return axes
 
 
-def draw_curves(axes: Any, curves: dict, xlabel: str, title: str) -> None:
-    """Accuracy with a band of one standard deviation over the seeds."""
-    for label, (places, means, deviations) in curves.items():
-        (line,) = axes.plot(places, means, marker="o", markersize=3, label=label)
+def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and line of every label; the same label looks the same everywhere."""
+    colours = iter(_COLOURS)
+    result = {}
+    for label in dict.fromkeys(labels):
+        own = next((c for k, c in _OWN_COLOURS.items() if label.startswith(k)), None)
+        loose = "as printed" in label or label == "unperturbed"
+        result[label] = {
+            "color": own or next(colours, "#666666"),
+            "linestyle": "--" if loose else "-",
+        }
+    return result
+
+
+def draw_curves(
+    axes: Any, rows: Sequence[dict], key: str, x: str = "epoch", epsilon: bool = True
+) -> None:
+    """Mean accuracy with a band of one standard deviation over the seeds.
+
+    Args:
+        axes: Where to.
+        rows: From `run_cases`.
+        key: The column that names a curve.
+        x: The column of the horizontal axis.
+        epsilon: Whether the legend tells the proven epsilon at the end.
+    """
+    means = mean_curves(rows, [key], x)
+    for label, style in styles([row[key] for row in means]).items():
+        own = sorted((row for row in means if row[key] == label), key=lambda r: r[x])
+        places = [row[x] for row in own]
+        middle = np.array([row["accuracy_mean"] for row in own])
+        error = np.array([row["accuracy_std"] or 0.0 for row in own])
+        end = own[-1]["epsilon"]
+        price = f" (ε {short(end)})" if math.isfinite(end) else " (no privacy)"
+        axes.plot(places, middle, label=label + price * epsilon, linewidth=1.8, **style)
         axes.fill_between(
             places,
-            means - deviations,
-            means + deviations,
-            color=line.get_color(),
-            alpha=0.2,
+            middle - error,
+            middle + error,
+            color=style["color"],
+            alpha=0.18,
             linewidth=0,
         )
+
+
+def draw_points(axes: Any, summary: Sequence[dict], key: str, x: str) -> None:
+    """Mean accuracy over a setting, with error bars of one standard deviation."""
+    for label, style in styles([row[key] for row in summary]).items():
+        own = sorted((row for row in summary if row[key] == label), key=lambda r: r[x])
+        axes.errorbar(
+            [row[x] for row in own],
+            [row["accuracy_mean"] for row in own],
+            yerr=[row["accuracy_std"] or 0.0 for row in own],
+            label=label,
+            marker="o",
+            markersize=4,
+            capsize=3,
+            linewidth=1.6,
+            **style,
+        )
+
+
+def finish(
+    axes: Any, title: str, xlabel: str, ylabel: str = "test accuracy", **legend: Any
+) -> None:
+    """Title, labels and legend; accuracies in percent."""
+    axes.set_title(title, fontsize=11)
     axes.set_xlabel(xlabel)
-    axes.set_ylabel("test accuracy")
-    axes.set_title(title)
-    axes.legend(fontsize=8)
+    axes.set_ylabel(ylabel)
+    if ylabel == "test accuracy":
+        from matplotlib.ticker import PercentFormatter
+
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.legend(**{"fontsize": 8, "frameon": False, **legend})
+
+
+def mark(axes: Any, x: float, y: float, text: str) -> None:
+    """What the paper reports, as a star."""
+    axes.plot(x, y, marker="*", markersize=11, color="#E69F00", zorder=5)
+    axes.annotate(text, (x, y), textcoords="offset points", xytext=(6, 6), fontsize=8)
+
+
+# Outputs ------------------------------------------------------------------
 
 
 def write(
@@ -155,7 +529,7 @@ def write(
     figure: Any,
     paragraph: str,
 ) -> None:
-    """Writes CSV, PNG and the paragraph, and prints the latter."""
+    """Writes CSV, PNG and the paragraph with its command, and prints the latter."""
     directory = arguments.output_dir
     with open(directory / f"{name}.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=rows[0], lineterminator="\n")
@@ -163,11 +537,9 @@ def write(
         for row in rows:
             writer.writerow({k: _rounded(v) for k, v in row.items()})
     figure.savefig(directory / f"{name}.png", dpi=150)
-    if arguments.fast:
-        paragraph += " Fast mode: small data, not the size of the paper."
     text = textwrap.fill(" ".join(paragraph.split()), 88)
-    (directory / f"{name}.md").write_text(text + "\n")
-    print(text, flush=True)
+    (directory / f"{name}.md").write_text(f"{text}\n\nCommand: {arguments.command}\n")
+    print(f"{text}\n", flush=True)
 
 
 def _rounded(value: Any) -> Any:

@@ -1,26 +1,22 @@
 """Figure 6 of Nasr et al.: how far six noises move a gradient at equal privacy.
 
-For each noise and each Renyi budget D_2, the noise is scaled until one release of
-an encoded gradient costs exactly that budget. Then the L1 distance between the
-privatised vector and the vector before the noise is measured, for each coordinate,
-through the mechanism that ships.
+    python -m benchmarks.papers.nasr_figure6 [--fast] [--output-dir DIR]
 
-    python benchmarks/papers/nasr_figure6.py --output-dir runs/figure6 [--fast]
-
-writes `nasr_figure6.csv` and `nasr_figure6.png`, and prints the ranking.
+For each noise and each Renyi budget D_2, the noise is scaled until one release of an
+encoded gradient costs exactly that budget. Then the L1 distance between the privatised
+vector and the vector before the noise is measured, for each coordinate, through the
+mechanism that ships.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import math
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 from scipy import optimize
 
+from benchmarks.papers import common
 from keras_dp_ext import accounting, noise
 from keras_dp_ext.bounding import Codebook
 from keras_dp_ext.gradients.base import MaterializedGradients
@@ -64,10 +60,12 @@ def distances(mechanism: Encoded, gradients: np.ndarray, draws: int) -> np.ndarr
 
 
 def run(size: int, vectors: int, budgets: np.ndarray, draws: int) -> list[dict]:
+    """One row for each noise and budget."""
     codebook = Codebook(size=vectors)
     gradients = np.random.default_rng(0).standard_normal([16, size])
     rows = []
-    for name in NOISES:
+    for number, name in enumerate(NOISES):
+        print(f"[{number + 1}/{len(NOISES)}] {name}", flush=True)
         for budget in budgets:
             distribution = calibrated(name, budget, codebook, size)
             mechanism = Encoded(codebook, distribution)
@@ -76,62 +74,81 @@ def run(size: int, vectors: int, budgets: np.ndarray, draws: int) -> list[dict]:
                 {
                     "noise": name,
                     "renyi_budget_2": float(budget),
-                    "scale": distribution.scale,
-                    "l1_per_coordinate_mean": measured.mean(),
-                    "l1_per_coordinate_median": np.median(measured),
-                    "l1_per_coordinate_max": measured.max(),
-                    "standard_deviation": distribution.standard_deviation,
+                    "scale": float(distribution.scale),
+                    "l1_mean": float(measured.mean()),
+                    "l1_std": common.spread(measured),
+                    "l1_median": float(np.median(measured)),
+                    "draws": draws,
+                    "noise_standard_deviation": float(distribution.standard_deviation),
                 }
             )
     return rows
 
 
-def draw_figure(rows: list[dict], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for name in NOISES:
-        of_noise = [row for row in rows if row["noise"] == name]
-        axes.plot(
-            [row["renyi_budget_2"] for row in of_noise],
-            [row["l1_per_coordinate_median"] for row in of_noise],
-            marker="o",
-            markersize=3,
+def draw_figure(rows: list[dict]):
+    """As in the paper, and over the Gaussian, where differences can be seen."""
+    left, right = common.new_axes(2)
+    gaussian = {
+        row["renyi_budget_2"]: row["l1_median"]
+        for row in rows
+        if row["noise"] == "gaussian"
+    }
+    for name, style in common.styles(NOISES).items():
+        own = [row for row in rows if row["noise"] == name]
+        budgets = [row["renyi_budget_2"] for row in own]
+        # A Cauchy has no mean: medians over draws, with the spread where it exists.
+        left.plot(budgets, [row["l1_median"] for row in own], label=name, **style)
+        if name == "cauchy":
+            continue
+        base = np.array([gaussian[budget] for budget in budgets])
+        right.errorbar(
+            budgets,
+            np.array([row["l1_median"] for row in own]) / base,
+            yerr=np.array([row["l1_std"] for row in own]) / base,
             label=name,
+            marker="o",
+            markersize=4,
+            capsize=3,
+            **style,
         )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("Renyi budget of one release, $D_2$")
-    axes.set_ylabel("L1 distance per coordinate (median of draws)")
-    axes.legend()
-    figure.savefig(path, dpi=150)
+    left.set_yscale("log")
+    for axes in (left, right):
+        axes.set_xscale("log")
+    xlabel = "Rényi budget of one release, $D_2$"
+    common.finish(left, "Nasr et al., Figure 6", xlabel, "L1 distance per coordinate")
+    common.finish(right, "The same over the Gaussian (without Cauchy)", xlabel, "ratio")
+    return left.figure
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output-dir", type=Path, default=Path("runs/nasr_figure6"))
-    parser.add_argument("--fast", action="store_true", help="seconds, not minutes")
-    arguments = parser.parse_args()
+    arguments = common.parse_arguments(__doc__, "nasr_figure6", data=False)
     if arguments.fast:
-        rows = run(2000, 50, np.geomspace(0.2, 2.0, 3), draws=5)
+        size, vectors = 2_000, 50
+        rows = run(size, vectors, np.geomspace(0.2, 2.0, 3), draws=9)
     else:
-        rows = run(26_010, 1000, np.geomspace(0.05, 4.0, 10), draws=21)
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    with open(arguments.output_dir / "nasr_figure6.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    draw_figure(rows, arguments.output_dir / "nasr_figure6.png")
-    for name in NOISES:
-        ratios = [
-            row["l1_per_coordinate_median"] * math.sqrt(row["renyi_budget_2"])
-            for row in rows
-            if row["noise"] == name
-        ]
-        print(f"{name:15s} L1 * sqrt(D_2): {min(ratios):.4f} to {max(ratios):.4f}")
+        size, vectors = 26_010, 1_000
+        rows = run(size, vectors, np.geomspace(0.05, 4.0, 10), draws=21)
+    middle = sorted({row["renyi_budget_2"] for row in rows})[1 if arguments.fast else 5]
+    own = {row["noise"]: row for row in rows if row["renyi_budget_2"] == middle}
+    base = own["gaussian"]["l1_median"]
+    ranking = ", ".join(
+        f"{name} {row['l1_median'] / base:.3f}"
+        for name, row in sorted(own.items(), key=lambda item: item[1]["l1_median"])
+    )
+    smaller = " Smaller than the paper's 1,000 vectors." if arguments.fast else ""
+    common.write(
+        arguments,
+        "nasr_figure6",
+        rows,
+        draw_figure(rows),
+        f"""Nasr et al., Figure 6. The paper finds that Student-t noise moves gradients
+        least. At equal proven D_2 = {middle:.2g} the L1 distances over the Gaussian's
+        are: {ranking} (medians of {rows[0]["draws"]} draws; error bars are standard
+        deviations over draws). In high dimension the cost of a smooth noise depends on its
+        Fisher information only (docs/errata.md), at which the Gaussian has the least
+        squared distance; in absolute distance Student-t comes within a percent of it,
+        and noises far from it, Laplace and Cauchy, lose. {vectors:,} codebook vectors of {size:,} coordinates.{smaller}""",
+    )
 
 
 if __name__ == "__main__":
