@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 
 from keras_dp_ext.cli import _training
@@ -50,13 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
         options["conversion"] = arguments.conversion
     entries = [(claim, training.sampling, training.steps)]
 
-    def epsilon(kind: str) -> float:
+    @functools.cache
+    def cost(*entries) -> float:
         return accountants.epsilon(
-            figure_entries(entries, kind),
-            training.delta,
-            arguments.accountant,
-            **options,
+            entries, training.delta, arguments.accountant, **options
         )
+
+    def epsilon(kind: str) -> float:
+        # Mostly the figures are about the same entries, and PLD takes its time.
+        return cost(*figure_entries(entries, kind))
 
     proven = epsilon("proven")
     result = {

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from keras_dp_ext import accounting, noise
+from keras_dp_ext.accounting import accountants
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.cli.main import main, subcommands
 
@@ -52,6 +53,15 @@ def test_pld_and_the_classic_conversion(capsys):
     tight = run_json(capsys, *dpsgd)["epsilon"]
     assert run_json(capsys, *dpsgd, "--accountant", "pld")["epsilon"] < tight
     assert run_json(capsys, *dpsgd, "--conversion", "classic")["epsilon"] > tight
+
+
+def test_figures_that_are_the_same_are_computed_once(capsys, monkeypatch):
+    calls, original = [], accountants.epsilon
+    monkeypatch.setattr(
+        accountants, "epsilon", lambda *a, **k: calls.append(a) or original(*a, **k)
+    )
+    run_json(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
+    assert len(calls) == 1
 
 
 def test_epsilon_of_encoding_is_the_mechanisms_own(capsys):
