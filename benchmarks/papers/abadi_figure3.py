@@ -71,7 +71,9 @@ def main() -> None:
     rows = common.run_cases(arguments, data, cases)
     (axes,) = common.new_axes()
     common.draw_curves(axes, rows, "noise")
-    axes.set_xscale("log")
+    longest = max(case.epochs for case in cases)
+    ticks = [n for n in (1, 2, 5, 10, 20, 50, 125, 500) if n <= longest]
+    common.log_axis(axes, ticks)
     common.finish(
         axes, f"Abadi et al., Figure 3 ({common.title_of(data, 'mnist')})", "epoch"
     )
@@ -85,7 +87,6 @@ def main() -> None:
             f"{last['epsilon']:.2f} after {case.epochs} epochs (paper: {accuracy:.0%} at "
             f"{published} after {paper_epochs})"
         )
-    longest = arguments.only[-1]
     common.write(
         arguments,
         "abadi_figure3",
@@ -102,8 +103,8 @@ def main() -> None:
                 arguments,
                 data,
                 "mnist",
-                max(c.epochs for c in cases),
-                LEVELS[longest][2],
+                longest,
+                max(LEVELS[level][2] for level in arguments.only),
             )
         }""",
     )

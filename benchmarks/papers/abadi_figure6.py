@@ -80,9 +80,7 @@ def main() -> None:
         "abadi_figure6",
         rows,
         axes.figure,
-        f"""Abadi et al., Figure 6: {
-            "; ".join(reports)
-        }. The paper trains a network
+        f"""Abadi et al., Figure 6: {"; ".join(reports)}. The paper trains a network
         behind convolutions that know CIFAR-100; here a linear layer on scattering
         features, which are fixed and have seen no data: the figures compare two public
         priors as much as two budgets. Epsilon is proven by today's conversion, which

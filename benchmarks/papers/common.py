@@ -438,7 +438,7 @@ def new_axes(columns: int = 1, width: float = 5.6) -> Sequence[Any]:
 
 
 def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and line of every label; the same label looks the same everywhere."""
+    """Colour and line of every label."""
     colours = iter(_COLOURS)
     result = {}
     for label in dict.fromkeys(labels):
@@ -452,7 +452,11 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def draw_curves(
-    axes: Any, rows: Sequence[dict], key: str, x: str = "epoch", epsilon: bool = True
+    axes: Any,
+    rows: Sequence[dict],
+    key: str,
+    x: str = "epoch",
+    among: Sequence[str] = (),
 ) -> None:
     """Mean accuracy with a band of one standard deviation over the seeds.
 
@@ -461,17 +465,20 @@ def draw_curves(
         rows: From `run_cases`.
         key: The column that names a curve.
         x: The column of the horizontal axis.
-        epsilon: Whether the legend tells the proven epsilon at the end.
+        among: All labels, so that each looks the same in figures that show a part.
     """
     means = mean_curves(rows, [key], x)
-    for label, style in styles([row[key] for row in means]).items():
+    shown = dict.fromkeys(row[key] for row in means)
+    looks = styles(among or list(shown))
+    for label in shown:
+        style = looks[label]
         own = sorted((row for row in means if row[key] == label), key=lambda r: r[x])
         places = [row[x] for row in own]
         middle = np.array([row["accuracy_mean"] for row in own])
         error = np.array([row["accuracy_std"] or 0.0 for row in own])
         end = own[-1]["epsilon"]
         price = f" (ε {short(end)})" if math.isfinite(end) else " (no privacy)"
-        axes.plot(places, middle, label=label + price * epsilon, linewidth=1.8, **style)
+        axes.plot(places, middle, label=label + price, linewidth=1.8, **style)
         axes.fill_between(
             places,
             middle - error,
@@ -511,6 +518,13 @@ def finish(
 
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(**{"fontsize": 8, "frameon": False, **legend})
+
+
+def log_axis(axes: Any, ticks: Sequence[float]) -> None:
+    """A logarithmic axis that is labelled with plain numbers."""
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
 
 
 def mark(axes: Any, x: float, y: float, text: str) -> None:

@@ -113,7 +113,8 @@ def draw_figure(rows: list[dict]):
         )
     left.set_yscale("log")
     for axes in (left, right):
-        axes.set_xscale("log")
+        common.log_axis(axes, [0.05, 0.1, 0.2, 0.5, 1, 2, 4])
+        axes.set_xlim(0.9 * min(budgets), 1.1 * max(budgets))
     xlabel = "Rényi budget of one release, $D_2$"
     common.finish(left, "Nasr et al., Figure 6", xlabel, "L1 distance per coordinate")
     common.finish(right, "The same over the Gaussian (without Cauchy)", xlabel, "ratio")

@@ -92,7 +92,9 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
     left, right = common.new_axes(2)
     summary = common.last_epochs(rows, ["method", "noise_scale"])
     common.draw_points(left, summary, "method", "epsilon")
-    for method, style in common.styles(arguments.methods).items():
+    for method, style in common.styles(list(METHODS)).items():
+        if method not in arguments.methods:
+            continue
         own = [row for row in rows if row["method"] == method]
         right.step(*best_within(own), where="post", label=method, **style)
     name = common.title_of(data, paper)
@@ -101,7 +103,7 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
             common.mark(axes, *point, "paper's claim")
         how = "constant epochs" if figure == 2 else "best of all"
         title = f"Nasr et al., Figure {figure}: {how} ({name})"
-        common.finish(axes, title, "proven ε", loc="lower right")
+        common.finish(axes, title, "proven ε")
     by_method = "; ".join(
         f"{method} "
         + ", ".join(
@@ -140,7 +142,7 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
         (middle, 5, [row for row in rows if row["method"].startswith(undenoised)]),
     )
     for axes, figure, own in parts:
-        common.draw_curves(axes, own, "method", x="step")
+        common.draw_curves(axes, own, "method", "step", among=list(METHODS))
         if own:
             common.finish(axes, title.format(figure), "step", loc="lower right")
     curves = {}
@@ -148,7 +150,9 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
         curves.setdefault(row["method"], []).append((row["step"], row["accuracy_mean"]))
     highest = min(max(a for _, a in curve) for curve in curves.values())
     levels = np.linspace(0.5 * highest, highest, 8)
-    for method, style in common.styles(list(curves)).items():
+    for method, style in common.styles(list(METHODS)).items():
+        if method not in curves:
+            continue
         needed = [
             next(step for step, accuracy in curves[method] if accuracy >= level)
             for level in levels

@@ -218,10 +218,8 @@ def make_part(arguments: argparse.Namespace, part: str, data) -> None:
         # Methods as printed stand at their published epsilon.
         x = column(figure)
         common.draw_points(axes, summary, "method", x)
-        axes.set_xscale("linear" if figure.varies == "pruning" else "log")
-        ticks = sorted({row[x] for row in summary})
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
+        if figure.varies != "pruning":
+            common.log_axis(axes, sorted({row[x] for row in summary}))
         xlabel = NAMES[figure.varies]
     name = common.title_of(data, setting.data)
     common.finish(axes, f"Xiang et al., Figure {part} ({name})", xlabel)

@@ -1,0 +1,189 @@
+"""The scripts of benchmarks/papers: their outputs, resumption, and limits."""
+
+import csv
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import models
+from benchmarks.papers import common, run_all
+from keras_dp_ext.data import load
+from keras_dp_ext.data.data_set import DataSet
+
+
+def parse(tmp_path, *argv, **options):
+    return common.parse_arguments(
+        "A script.",
+        "script",
+        argv=["--output-dir", str(tmp_path), *argv],
+        **options,
+    )
+
+
+def run(monkeypatch, name: str, *argv: str) -> None:
+    """A script as the command line starts it."""
+    module = importlib.import_module(f"benchmarks.papers.{name}")
+    monkeypatch.setattr(sys, "argv", [name, *argv])
+    common._finished.clear()
+    module.main()
+
+
+def read(path) -> list[dict]:
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """A directory with a made-up SVHN."""
+    rng = np.random.default_rng(0)
+    directory = tmp_path / "data"
+    directory.mkdir()
+    np.savez(
+        directory / "svhn_cropped.npz",
+        x_train=rng.integers(0, 256, (64, 32, 32, 3), dtype=np.uint8),
+        y_train=rng.integers(0, 10, 64, dtype=np.uint8),
+        x_test=rng.integers(0, 256, (8, 32, 32, 3), dtype=np.uint8),
+        y_test=rng.integers(0, 10, 8, dtype=np.uint8),
+    )
+    return directory
+
+
+def test_recorded_command_has_no_path_of_this_machine(tmp_path):
+    arguments = parse(tmp_path, "--data-dir", str(tmp_path), "--seeds", "2")
+    assert str(tmp_path) not in arguments.command
+    assert arguments.command.endswith("--output-dir OUT --data-dir DIR --seeds 2")
+
+
+def test_recorded_command_quotes_names_of_methods(tmp_path):
+    arguments = parse(tmp_path, "--methods", "w = 1", "--fast", methods=["w = 1", "x"])
+    assert "--fast" in arguments.command and "'w = 1'" in arguments.command
+    assert "DIR" not in arguments.command
+
+
+def test_size_note_tells_every_shortage(tmp_path):
+    arguments = parse(tmp_path, "--fast")
+    digits = load("digits")
+    note = common.size_note(arguments, digits, "mnist", epochs=5, paper_epochs=60)
+    assert "Smaller than in the paper" in note
+    assert "1,438 embedded digits" in note and "5 of 60 epochs" in note
+    assert "one seed" in note
+
+
+def test_size_note_claims_the_papers_size_only_when_nothing_is_missing(tmp_path):
+    arguments = parse(tmp_path, "--seeds", "3")
+    images = np.zeros([60_000, 1], np.uint8)
+    labels = np.zeros([60_000], np.uint8)
+    full = DataSet("mnist", images, labels, images, labels, 10)
+    assert common.size_note(arguments, full, "mnist", 60, 60).startswith("Size of the")
+    assert "59 of 60" in common.size_note(arguments, full, "mnist", 59, 60)
+
+
+def test_spread_of_one_seed_is_unknown_not_zero():
+    rows = [
+        {"m": "a", "seed": seed, "epoch": epoch, "accuracy": accuracy}
+        | {"epsilon": 1.0, "published_epsilon": None}
+        for seed, epoch, accuracy in (
+            (0, 1, 0.9),
+            (0, 2, 0.5),
+            (1, 1, 0.2),
+            (1, 2, 0.7),
+        )
+    ]
+    (both,) = common.last_epochs(rows, ["m"])
+    assert both["accuracy_mean"] == pytest.approx(0.6)
+    assert both["accuracy_std"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert both["best_mean"] == pytest.approx(0.8)
+    (one,) = common.last_epochs(rows[:2], ["m"])
+    assert one["accuracy_std"] is None
+
+
+def test_every_script_is_run_by_run_all():
+    scripts = {path.stem for path in Path(common.__file__).parent.glob("*.py")}
+    assert scripts - {"common", "run_all", "__init__"} == set(run_all.SCRIPTS)
+
+
+@pytest.mark.parametrize("name", ["lenet", "mnist_cnn"])
+def test_models_divide_pixels_by_their_scale(name):
+    images = np.full([2, 28, 28, 1], 255, np.uint8)
+    labels = np.zeros([2], np.uint8)
+    data = DataSet("mnist", images, labels, images, labels, 10, scale=255.0)
+    model = models.build(name, data)
+    plain = getattr(models, name)()
+    plain.set_weights(model.get_weights())
+    np.testing.assert_allclose(
+        model(images), plain(np.ones([2, 28, 28, 1], np.float32)), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_errata_figure_writes_csv_png_and_a_paragraph_with_its_command(
+    monkeypatch, tmp_path
+):
+    run(
+        monkeypatch,
+        "errata_directional",
+        *("--fast", "--output-dir", str(tmp_path)),
+    )
+    text = (tmp_path / "errata_directional.md").read_text()
+    command = "Command: python -m benchmarks.papers.errata_directional --fast"
+    assert command in text and str(tmp_path) not in text
+    assert float(read(tmp_path / "errata_directional.csv")[0]["epsilon_median"]) > 500
+    assert (tmp_path / "errata_directional.png").stat().st_size > 10_000
+
+
+def test_private_and_plain_curves_carry_their_epsilon(monkeypatch, tmp_path):
+    run(
+        monkeypatch,
+        "xiang_figures",
+        *("--fast", "--epochs", "1", "--only", "3a", "--output-dir", str(tmp_path)),
+        *("--methods", "unperturbed", "DP-SGD", "as printed, w = 1"),
+    )
+    rows = {row["method"]: row for row in read(tmp_path / "xiang_figure3a.csv")}
+    assert rows["unperturbed"]["epsilon"] == "inf"
+    assert 0.9 < float(rows["DP-SGD"]["epsilon"]) <= 1.0
+    assert float(rows["as printed, w = 1"]["published_epsilon"]) == pytest.approx(1.0)
+    assert "1 of 60 epochs" in (tmp_path / "xiang_figure3a.md").read_text().replace(
+        "\n", " "
+    )
+
+
+def test_missing_svhn_is_skipped_with_one_line(monkeypatch, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    def unavailable(name, data_dir):
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr("keras_dp_ext.data.load", unavailable)
+    run(
+        monkeypatch,
+        "xiang_figures",
+        *("--only", "3b", "--data-dir", str(empty), "--output-dir", str(tmp_path)),
+    )
+    assert capsys.readouterr().out == (
+        "Figure 3b skipped: needs svhn_cropped in --data-dir\n"
+    )
+    assert not list(tmp_path.glob("*.csv"))
+
+
+def test_interrupted_command_goes_on_from_finished_runs(
+    monkeypatch, tmp_path, data_dir, capsys
+):
+    arguments = (
+        *("--only", "3b", "--methods", "unperturbed", "--epochs", "1", "--width", "1"),
+        *("--data-dir", str(data_dir), "--output-dir", str(tmp_path)),
+        *("--cache-dir", str(tmp_path / "cache")),
+    )
+    run(monkeypatch, "xiang_figures", *arguments, "--seeds", "1")
+    first = read(tmp_path / "xiang_figure3b.csv")
+    capsys.readouterr()
+    run(monkeypatch, "xiang_figures", *arguments, "--seeds", "2")
+    assert capsys.readouterr().out.count("finished before") == 1
+    second = read(tmp_path / "xiang_figure3b.csv")
+    assert second[0] == first[0] and [row["seed"] for row in second] == ["0", "1"]
+    text = (tmp_path / "xiang_figure3b.md").read_text().replace("\n", " ")
+    assert "64 of 73,257 training examples" in text
+    assert "alexnet of width 1 instead of 64" in text
