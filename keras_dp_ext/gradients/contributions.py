@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-# Rounding of the ghost norm, relative to the sum of the absolute terms.
-_ROUNDING = 2.0**-23
+# Half of the distance between 1 and the next float32.
+_UNIT_ROUNDOFF = 2.0**-24
 
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
@@ -84,6 +84,21 @@ def _in_own_units(factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     # Flushed denormals leave no magnitude to divide by: they count as they are.
     unit = tf.where(unit > 0.0, unit, tf.ones_like(unit))
     return factor / unit, tf.reshape(unit, [-1])
+
+
+def _sum_of_pairs(terms: tf.Tensor, absolute: tf.Tensor, depth: int) -> tf.Tensor:
+    """The sum of `[rows, T, T]` terms, plus all that rounding may have lost.
+
+    Args:
+        terms: Products of inner products.
+        absolute: `[rows]`, the square root of a bound on the sum of magnitudes.
+        depth: Number of products in the inner products of one term.
+    """
+    # One axis after the other: the error grows with 2 T, not with T^2.
+    exact = tf.reduce_sum(tf.reduce_sum(terms, axis=2), axis=1)
+    positions = tf.cast(tf.shape(terms)[1], tf.float32)
+    lost = (depth + 4.0 + 2.0 * positions) * _UNIT_ROUNDOFF * tf.square(absolute)
+    return tf.maximum(exact, 0.0) + lost
 
 
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
@@ -189,7 +204,9 @@ class OuterProducts(Contribution):
         """`|sum_t a_t (x) d_t|^2 = sum_ts (a_t . a_s) (d_t . d_s)`.
 
         Terms can cancel; what rounding may have taken away is added, so that the
-        result is never too small and clipping never too weak.
+        result is never too small and clipping never too weak. A sum of n products
+        is wrong by at most n roundings of the sum of their magnitudes (Higham,
+        "Accuracy and Stability of Numerical Algorithms", section 3.1).
         """
         left, left_unit = _in_own_units(self._left)
         right, right_unit = _in_own_units(self._right)
@@ -198,8 +215,7 @@ class OuterProducts(Contribution):
         absolute = tf.reduce_sum(
             tf.sqrt(tf.linalg.diag_part(left) * tf.linalg.diag_part(right)), axis=1
         )
-        exact = tf.reduce_sum(left * right, axis=[1, 2])
-        total = tf.maximum(exact, 0.0) + _ROUNDING * tf.square(absolute)
+        total = _sum_of_pairs(left * right, absolute, sum(self._sizes[1:]))
         return total * tf.square(left_unit * right_unit)
 
     def weighted_sum(self, coefficients):
@@ -253,8 +269,7 @@ class Lookups(Contribution):
         same = tf.equal(self._indices[:, :, None], self._indices[:, None, :])
         inner = tf.matmul(gradients, gradients, transpose_b=True)
         absolute = tf.reduce_sum(tf.sqrt(tf.linalg.diag_part(inner)), axis=1)
-        exact = tf.reduce_sum(tf.where(same, inner, 0.0), axis=[1, 2])
-        return tf.maximum(exact, 0.0) + _ROUNDING * tf.square(absolute)
+        return _sum_of_pairs(tf.where(same, inner, 0.0), absolute, self.shape[1])
 
     def weighted_sum(self, coefficients):
         return tf.math.unsorted_segment_sum(
@@ -270,9 +285,12 @@ class Lookups(Contribution):
     def rows(self):
         rows = tf.shape(self._indices)[0]
         offsets = tf.cast(tf.range(rows), self._indices.dtype) * self.shape[0]
+        # XLA does not check indices: one beyond the table would be another row's.
+        inside = (self._indices >= 0) & (self._indices < self.shape[0])
+        places = tf.where(inside, self._indices + offsets[:, None], -1)
         flat = tf.math.unsorted_segment_sum(
             tf.reshape(self._gradients, [-1, self.shape[1]]),
-            tf.reshape(self._indices + offsets[:, None], [-1]),
+            tf.reshape(places, [-1]),
             (self._indices.shape[0] or rows) * self.shape[0],
         )
         return tf.reshape(flat, [-1, *self.shape])
