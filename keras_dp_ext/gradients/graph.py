@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 import tensorflow as tf
 
@@ -20,31 +20,29 @@ DATA_OPS = frozenset(
 
 LOOP_OPS = frozenset({"While", "StatelessWhile"})
 
-ASSIGN_OPS = frozenset(
-    {
-        "AssignVariableOp",
-        "AssignAddVariableOp",
-        "AssignSubVariableOp",
-        "ResourceScatterAdd",
-        "ResourceScatterUpdate",
-        "ResourceScatterNdUpdate",
-        "ResourceStridedSliceAssign",
-    }
-)
+# What is not data itself but a way to get at some.
+_HANDLES = (tf.resource, tf.variant)
 
 
 def is_symbolic(tensor: tf.Tensor) -> bool:
     return not hasattr(tensor, "_numpy")
 
 
-def ancestors(outputs: Iterable[tf.Tensor]) -> list[tf.Operation]:
+def ancestors(
+    outputs: Iterable[tf.Tensor], stop: Container[int] = ()
+) -> list[tf.Operation]:
     """All ops that the outputs depend on, inputs before their consumers.
 
     Not in the order of creation: the gradient of a loop gives the loop new inputs.
+
+    Args:
+        outputs: Where to begin.
+        stop: Ids of tensors behind which not to look: an op of which all outputs
+            are among them is left out.
     """
     ordered: dict[tf.Operation, None] = {}
     entered = set()
-    pending = [output.op for output in outputs][::-1]
+    pending = [output.op for output in outputs if id(output) not in stop][::-1]
     while pending:
         op = pending[-1]
         if op in ordered:
@@ -55,7 +53,9 @@ def ancestors(outputs: Iterable[tf.Tensor]) -> list[tf.Operation]:
         else:
             entered.add(op)
             pending.extend(
-                tensor.op for tensor in op.inputs if tensor.op not in entered
+                tensor.op
+                for tensor in op.inputs
+                if tensor.op not in entered and id(tensor) not in stop
             )
     return list(ordered)
 
@@ -92,13 +92,15 @@ def data_sources(
                 sources.append(op.outputs[0])
         elif op.type in DATA_OPS:
             sources.extend(op.outputs)
+    # An iterator that is an argument: its data are the outputs of `IteratorGetNext`.
+    sources = [source for source in sources if source.dtype not in _HANDLES]
     if sources or batch is None:
         return sources
     return [
         op.outputs[0]
         for op in ops
         if op.type in ("Const", "Placeholder")
-        and op.outputs[0].dtype != tf.resource
+        and op.outputs[0].dtype not in _HANDLES
         and op.outputs[0].shape.rank
         and op.outputs[0].shape[0] == batch
     ]
@@ -113,13 +115,18 @@ def data_dependent(ops: Iterable[tf.Operation], batch: int | None = None) -> set
     ops = list(ops)
     dependent = {id(source) for source in data_sources(ops, batch)}
     for op in ops:
-        if op.type in SHAPE_OPS:
-            continue
-        if any(id(tensor) in dependent for tensor in op.inputs) or (
-            op.op_def.is_stateful and op.type.startswith("Random")
-        ):
+        if passes_data_on(op, dependent):
             dependent.update(id(output) for output in op.outputs)
     return dependent
+
+
+def passes_data_on(op: tf.Operation, dependent: Container[int]) -> bool:
+    """Whether the outputs of an op depend on the contents of dependent inputs."""
+    if op.type in SHAPE_OPS:
+        return False
+    if op.op_def.is_stateful and op.type.startswith("Random"):
+        return True
+    return any(id(tensor) in dependent for tensor in op.inputs)
 
 
 def variable_handle(variable) -> tf.Tensor:

@@ -2,14 +2,18 @@
 
 A rule that gives a gradient to the wrong example, or a layer that mixes examples
 (BatchNormalization), would void the guarantee without any visible sign. So while
-the training step is traced, the very ops that will train are copied into a
-function of their own and run on made-up data with the model's current weights:
+the training step is traced, the very ops that will train are copied into
+functions of their own and run on made-up data and on copies of the variables:
 
-1. For random weights `r`, `sum_b r_b g_b` must be the ordinary gradient of
+1. There is one loss for each example, and each input has a row for each example.
+2. With any other examples replaced, the loss of an example must stay what it is:
+   for every pair of examples, for small and large inputs, at the current weights
+   and at others near by, and for several seeds.
+3. So must its gradient; and the gradient of `sum_b r_b loss_b` with respect to
+   example b's inputs must be `r_b` times that of `sum_b loss_b`.
+4. For random weights `r`, `sum_b r_b g_b` must be the ordinary gradient of
    `sum_b r_b loss_b`: right rules, right order of the batch axis.
-2. The norm of a row must be that of its ordinary gradient: right clipping.
-3. With all other examples replaced, the loss and the gradient of an example must
-   stay what they are: nothing mixes examples, before or behind the first weight.
+5. The norm of a row must be that of its ordinary gradient: right clipping.
 
 A failure is a Python exception in `fit`, before anything has been updated, with
 and without XLA (which would drop assertions inside the step).
@@ -24,7 +28,18 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients import probe_errors
+from keras_dp_ext.gradients.made_up import MadeUpBatches, separating_subsets
+from keras_dp_ext.gradients.probe_functions import ProbeFunctions
+from keras_dp_ext.gradients.rules.device import is_compiled
 from keras_dp_ext.gradients.split import ASSUMED_BATCH
+from keras_dp_ext.gradients.stand_ins import StandIns
+
+# Inputs of models that rescale them by themselves: pixels up to 255.
+_LARGE = 100.0
+
+# A layer that mixes examples now and then (MixUp) is caught in one of these.
+_SEEDS = 16
 
 
 class Probe:
@@ -35,8 +50,8 @@ class Probe:
         variables: The trainable variables.
         gradients: What the engine made of them.
         group: Examples per microbatch.
-        passed: Fingerprints of graphs over the same variables that have passed;
-            a second trace of the same step needs no second test.
+        passed: Fingerprints of graphs that have passed; a second trace of the same
+            step needs no second test.
     """
 
     def __init__(
@@ -52,207 +67,189 @@ class Probe:
         self._gradients = gradients
         self._group = group
         self._passed = passed
-        self._batch = losses.shape[0] or max(ASSUMED_BATCH, 4 * group)
+        every_op = graph_lib.ancestors([losses])
+        self._sources = graph_lib.data_sources(every_op, losses.shape[0])
+        self._ops = graph_lib.ancestors([losses], stop=set(map(id, self._sources)))
+        self._batch = self._number_of_examples()
         self._rows = self._batch // group
-        self._ops = graph_lib.ancestors([losses])
-        self._sources = graph_lib.data_sources(self._ops, losses.shape[0])
 
     def verify(self) -> None:
         """Raises `ValueError` if a per-example gradient is not what it claims."""
         fingerprint = self._fingerprint()
         if fingerprint in self._passed:
             return
-        run = self._build()
-        with tf.init_scope():
-            for positive in (False, True):
-                if self._passes(run, np.random.default_rng(0), positive):
-                    self._passed.add(fingerprint)
-                    return
-        raise ValueError(
-            "The model gives losses or gradients that are not finite for made-up "
-            "inputs, so it cannot be verified that it treats every example by "
-            "itself. Rescale the inputs inside the data pipeline instead of the "
-            f"model. Received inputs: {[source.shape for source in self._sources]}"
+        self._check_shapes()
+        self._functions = ProbeFunctions(
+            self._losses,
+            self._sources,
+            self._ops,
+            self._variables,
+            self._gradients,
+            self._group,
         )
+        with tf.init_scope():
+            self._stand_ins = StandIns(self._functions.ops)
+            self._functions.use(self._stand_ins)
+            if not any(self._passes(positive) for positive in (False, True)):
+                raise probe_errors.nothing_to_see(self._sources)
+        self._passed.add(fingerprint)
 
     def _fingerprint(self) -> bytes:
-        """Everything that the forward graph is made of, attributes and constants."""
-        digest = hashlib.sha256(str(self._group).encode())
+        """All that the forward graph is made of: ops, constants, variables."""
+        digest = hashlib.sha256(f"{self._group} {is_compiled()}".encode())
+        for variable in self._variables:
+            handle = graph_lib.captured_source(graph_lib.variable_handle(variable))
+            digest.update(f"{_identity(handle)} ".encode())
         for op in self._ops:
             digest.update(op.node_def.SerializeToString(deterministic=True))
+            if op.type == "Placeholder":
+                captured = graph_lib.captured_source(op.outputs[0])
+                digest.update(f"{_identity(captured)} ".encode())
+        for source in self._sources:
+            digest.update(f"{source.dtype.name} {source.shape} ".encode())
         return digest.digest()
 
-    def _build(self):
-        """A function `(inputs, r) -> losses, norms, weighted sums, truth`."""
-        graph = self._losses.graph
-        weights = tf.zeros([self._gradients.num_rows])
-        copy = self._gradients.copy()
-        norms = copy.norm_squared()
-        sums = copy.weighted_sum(weights)
-        rows = tf.reduce_mean(tf.reshape(self._losses, [-1, self._group]), axis=1)
-        truth_graph, truth_weights, truth = self._truth(graph)
-        captured = {id(inner): outer for outer, inner in truth_graph.captures}
+    # One loss for each example ----------------------------------------------
 
-        @tf.function(autograph=False)
-        def run(inputs, r):
-            replaced = dict(zip(map(id, self._sources), inputs, strict=True))
-            replaced[id(weights)] = r
-            wanted = [rows, norms, *sums, *captured.values()]
-            wanted = [t for t in wanted if graph_lib.is_symbolic(t)]
-            copies = _copy(graph_lib.ancestors(wanted), replaced)
-            inner = {
-                key: copies.get(id(outer), outer) for key, outer in captured.items()
-            }
-            inner[id(truth_weights)] = r
-            truth_copies = _copy(graph_lib.ancestors(truth), inner)
-            return (
-                copies[id(rows)],
-                copies[id(norms)],
-                [copies[id(value)] for value in sums],
-                [truth_copies[id(value)] for value in truth],
-            )
+    def _number_of_examples(self) -> int:
+        known = [self._losses.shape[0]]
+        known += [source.shape[0] for source in self._sources if source.shape.rank]
+        known = [size for size in known if size is not None]
+        return known[0] if known else max(ASSUMED_BATCH, 4 * self._group)
 
-        return run
-
-    def _truth(self, graph):
-        """The ordinary gradient of `sum_b r_b loss_b`, in a graph of its own.
-
-        Of its own, because gradients of loops add outputs to the loop.
-        """
-        scratch = tf.__internal__.FuncGraph("probe")
-        with scratch.as_default():
-            r = tf.compat.v1.placeholder(tf.float32, [None])
-            handles = {
-                id(placeholder): scratch.capture(placeholder)
-                for placeholder in (
-                    graph_lib.handle_in_graph(variable, graph)
-                    for variable in self._variables
-                )
-                if placeholder is not None
-            }
-            replaced = dict(handles)
-            starts = [op.outputs[0] for op in self._ops if op.type == "Placeholder"]
-            for tensor in (*starts, *self._sources):
-                if id(tensor) not in replaced:
-                    replaced[id(tensor)] = scratch.capture(tensor)
-            copies = graph_lib.copy_ops(self._ops, replaced, retrace_loops=True)
-            rows = tf.reduce_mean(
-                tf.reshape(copies[id(self._losses)], [-1, self._group]), axis=1
-            )
-            xs = [
-                handles.get(id(graph_lib.handle_in_graph(variable, graph)))
-                for variable in self._variables
-            ]
-            found = tf.gradients(
-                tf.reduce_sum(r * rows), [x for x in xs if x is not None]
-            )
-            found = iter(found)
-            truth = []
-            for x, variable in zip(xs, self._variables, strict=True):
-                gradient = None if x is None else next(found)
-                if gradient is None:
-                    gradient = tf.zeros(variable.shape)
-                truth.append(tf.cast(tf.convert_to_tensor(gradient), tf.float32))
-        return scratch, r, truth
-
-    def _made_up(self, generator, positive: bool) -> list[np.ndarray]:
-        """Values for everything through which data enters the graph."""
-        values = []
+    def _check_shapes(self) -> None:
+        """Raises where a loss, or an input, is not one of an example."""
+        if not self._sources:
+            raise probe_errors.no_data(self._losses)
         for source in self._sources:
-            shape = [
-                (self._batch if axis == 0 else 3) if size is None else size
-                for axis, size in enumerate(source.shape)
-            ]
-            if source.dtype == tf.string:
-                value = np.full(shape, b"a")
-            elif source.dtype == tf.bool:
-                value = generator.integers(0, 2, shape).astype(bool)
-            elif source.dtype.is_floating and positive:
-                value = generator.uniform(0.1, 0.9, shape)
-            elif source.dtype.is_floating:
-                value = generator.normal(size=shape)
-            else:
-                # Small enough to be a valid token or class of any model.
-                value = generator.integers(0, 2, shape)
-            values.append(tf.constant(value, source.dtype))
-        return values
+            # A single loss from any number of examples is a mean over them.
+            is_mean = self._losses.shape[0] == 1
+            sizes = (self._batch,) if is_mean else (None, self._batch)
+            if not source.shape.rank or source.shape[0] not in sizes:
+                raise probe_errors.rows_are_not_examples(source, self._losses.shape)
 
-    def _passes(self, run, generator, positive: bool) -> bool:
-        """`False` if the result is not finite and says nothing."""
-        data = self._made_up(generator, positive)
-        others = self._made_up(generator, positive)
-        r = generator.uniform(0.5, 1.5, self._rows).astype(np.float32)
-        first = np.zeros(self._rows, np.float32)
-        first[0] = 1.0
-        first = tf.constant(first)
+    # The tests --------------------------------------------------------------
 
-        _, norms, sums, truth = result = _numpy(run(data, first))
-        new_data = self._with_other_examples(data, others)
-        new_result = _numpy(run(new_data, first))
-        if not all(_is_finite(one) for one in (result, new_result)):
+    def _passes(self, positive: bool) -> bool:
+        """`False` if the results are not finite and say nothing."""
+        generator = np.random.default_rng(0)
+        batches = MadeUpBatches(
+            self._sources, self._batch, self._group, generator, positive
+        )
+        data, others = batches.draw(), batches.draw()
+        self._stand_ins.reset()
+        losses = self._losses_of(data)
+        if losses is None or not np.isfinite(losses).all():
             return False
-        self._check_independence(result, new_result, data, new_data)
-        for old_data, new_data in self._integer_extremes(data):
-            try:
-                pair = _numpy(run(old_data, first)), _numpy(run(new_data, first))
-            except tf.errors.InvalidArgumentError:
-                continue  # A vocabulary of less than four tokens.
-            self._check_independence(*pair, old_data, new_data)
-        self._compare(sums, truth, "gradient of one example")
-        self._compare_norm(norms[0], truth)
-        _, _, sums, truth = _numpy(run(data, tf.constant(r)))
-        self._compare(sums, truth, "sum over the batch")
+        for kept in separating_subsets(self._rows, generator):
+            new_data = batches.with_others(data, others, kept)
+            self._check_losses(losses, data, new_data, kept)
+        self._check_extremes(batches, data, generator)
+        self._check_other_circumstances(batches, generator)
+        row = int(np.argmax(np.abs(losses)))
+        return self._check_gradients(batches, data, others, row, generator)
+
+    def _losses_of(self, data) -> np.ndarray | None:
+        """`[rows]`; `None` if the model refuses the made-up data."""
+        self._stand_ins.restore()
+        try:
+            losses = self._functions.losses(data).numpy()
+        except tf.errors.InvalidArgumentError:
+            return None  # E.g. a vocabulary of less than four tokens.
+        if len(losses) != self._batch:
+            raise probe_errors.rows_are_not_examples(
+                self._sources[0], losses.shape, self._batch
+            )
+        return losses.reshape(self._rows, -1).mean(axis=1)
+
+    def _check_losses(self, losses, data, new_data, kept) -> None:
+        """Raises if one of the kept examples sees that others have changed."""
+        new_losses = self._losses_of(new_data)
+        if losses is None or new_losses is None or not kept.any():
+            return
+        # The same ops on the same row: only a difference of rounding is innocent.
+        if not _close(new_losses[kept], losses[kept], 0.01 * self._tolerance):
+            raise self._mixing_error(data, new_data, kept, "the loss")
+
+    def _check_extremes(self, batches, data, generator) -> None:
+        kept = _random_half(self._rows, generator)
+        for old_data, new_data in batches.extremes(data, kept):
+            losses = self._losses_of(old_data)
+            self._check_losses(losses, old_data, new_data, kept)
+
+    def _check_other_circumstances(self, batches, generator) -> None:
+        """Large inputs, other weights, other seeds: what is asleep now may wake up.
+
+        Results that are not finite say nothing here, unless others changed them.
+        """
+        rounds = [(_LARGE, False), (1.0, True), (_LARGE, True), (1.0, False)]
+        repetitions = _SEEDS // len(rounds) if self._stand_ins.have_seeds else 1
+        for scale, is_perturbed in rounds * repetitions:
+            self._stand_ins.reset()
+            self._stand_ins.reseed(generator)
+            if is_perturbed:
+                self._stand_ins.perturb(generator)
+            data, others = batches.draw(scale), batches.draw(scale)
+            kept = _random_half(self._rows, generator)
+            losses = self._losses_of(data)
+            for mask in (kept, ~kept):
+                new_data = batches.with_others(data, others, mask)
+                self._check_losses(losses, data, new_data, mask)
+
+    def _check_gradients(self, batches, data, others, row, generator) -> bool:
+        """At weights near by: a gradient of zero would agree with everything."""
+        r = generator.uniform(0.5, 1.5, self._rows).astype(np.float32)
+        alone = np.zeros(self._rows, np.float32)
+        alone[row] = 1.0
+        new_data = batches.with_others(data, others, alone > 0)
+        self._stand_ins.reset()
+        here = self._functions.gradients(data, r)
+        if not here.is_finite():
+            return False
+        self._compare(here, "sum over the batch")
+        self._stand_ins.perturb(generator)
+        if not self._functions.gradients(data, r).is_finite():
+            self._stand_ins.reset()
+        result = self._gradients_of(data, alone)
+        new_result = self._gradients_of(new_data, alone)
+        if new_result.is_finite():
+            self._check_same_gradient(result, new_result, data, new_data, alone > 0)
+        self._compare(result, "gradient of one example")
+        self._compare_norm(result.norms_squared[row], result.truth)
+        weighted = self._gradients_of(data, r)
+        self._compare(weighted, "sum over the batch")
+        plain = self._gradients_of(data, np.ones_like(r))
+        if not self._agree_on_inputs(weighted, plain, r):
+            kept = np.arange(self._rows) % 2 == 0
+            new_data = batches.with_others(data, others, kept)
+            raise self._mixing_error(data, new_data, kept, "the gradient")
         return True
 
-    def _check_independence(self, result, new_result, data, new_data) -> None:
-        """Raises if the first example sees that the others have changed."""
-        # The same ops on the same row: only a difference of rounding is innocent.
-        tolerance = 0.01 * self._tolerance
-        if not _close(result[0][:1], new_result[0][:1], tolerance):
-            raise self._mixing_error(data, new_data, None)
-        truth, new_truth = result[3], new_result[3]
-        scale = max(np.max(np.abs(value), initial=0) for value in truth)
-        for variable, old, new in zip(self._variables, truth, new_truth, strict=True):
-            if not _close(old, new, tolerance, scale):
-                raise self._mixing_error(data, new_data, variable)
+    def _gradients_of(self, data, r):
+        self._stand_ins.restore()
+        return self._functions.gradients(data, r)
 
-    def _with_other_examples(self, data, others):
-        """All examples but the first replaced; integers certainly by others."""
-        return [
-            self._keep_first(value, 1 - value if source.dtype.is_integer else other)
-            for source, value, other in zip(self._sources, data, others, strict=True)
+    def _check_same_gradient(self, result, new_result, data, new_data, kept) -> None:
+        """Raises if the gradient of an example sees that others have changed."""
+        scale = _largest(result.truth)
+        for variable, old, new in zip(
+            self._variables, result.truth, new_result.truth, strict=True
+        ):
+            if not _close(new, old, 0.01 * self._tolerance, 1e-6 * scale):
+                what = f"the gradient of `{probe_errors.name(variable)}`"
+                raise self._mixing_error(data, new_data, kept, what)
+
+    def _agree_on_inputs(self, weighted, plain, r) -> bool:
+        """Whether example b's inputs move `r_b` times its own loss, and no other."""
+        pairs = [
+            (a.reshape(self._rows, -1), b.reshape(self._rows, -1))
+            for a, b in zip(weighted.inputs, plain.inputs, strict=True)
         ]
-
-    def _integer_extremes(self, data):
-        """Pairs of inputs between which a minimum, or a maximum, of tokens moves.
-
-        Random tokens of 0 and 1 leave the extremes of a batch what they are.
-        """
-        tokens = [s.dtype.is_integer and (s.shape.rank or 0) > 1 for s in self._sources]
-        if not any(tokens):
-            return
-
-        def filled(constant):
-            return [
-                tf.fill(value.shape, tf.cast(constant, value.dtype))
-                if is_token
-                else value
-                for is_token, value in zip(tokens, data, strict=True)
-            ]
-
-        base = filled(1)
-        for constant in (0, 3):
-            others = filled(constant)
-            yield (
-                base,
-                [self._keep_first(a, b) for a, b in zip(base, others, strict=True)],
-            )
-
-    def _keep_first(self, values: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-        """The first microbatch of `values`, the rest of `others`."""
-        if values.shape.rank == 0 or values.shape[0] != self._batch:
-            return values
-        return tf.concat([values[: self._group], others[self._group :]], axis=0)
+        scale = _largest(plain.inputs)
+        return all(
+            _close(a, r[:, None] * b, self._tolerance, 1e-2 * self._tolerance * scale)
+            for a, b in pairs
+        )
 
     @property
     def _tolerance(self) -> float:
@@ -261,168 +258,68 @@ class Probe:
             return 5e-2
         return 1e-3
 
-    def _compare(self, sums, truth, what: str) -> None:
-        scale = max(np.max(np.abs(value), initial=0) for value in truth)
+    def _compare(self, result, what: str) -> None:
+        scale = _largest(result.truth)
         for variable, computed, expected in zip(
-            self._variables, sums, truth, strict=True
+            self._variables, result.sums, result.truth, strict=True
         ):
-            if not _close(computed, expected, self._tolerance, scale):
-                raise ValueError(
-                    "Per-example gradients of variable "
-                    f"`{_name(variable)}` are wrong: the {what} differs from the "
-                    "ordinary gradient. A gradient rule is wrong for an op of this "
-                    "layer, or the layer reorders the batch axis. Nothing was "
-                    "trained. Received: largest difference "
-                    f"{np.max(np.abs(computed - expected)):.3g}. What to do: "
-                    "replace the layer, or report the model."
-                )
+            rounding = 1e-2 * self._tolerance * scale
+            if not _close(computed, expected, self._tolerance, rounding):
+                largest = np.max(np.abs(computed - expected))
+                raise probe_errors.wrong_gradients(variable, what, largest)
 
     def _compare_norm(self, norm_squared, truth) -> None:
         expected = sum(
             float(np.sum(np.square(value, dtype=np.float64))) for value in truth
         )
-        if abs(norm_squared - expected) > 2 * self._tolerance * expected + 1e-12:
-            raise ValueError(
-                "Per-example gradient norms are wrong for variables "
-                f"{[_name(v) for v in self._variables]}: received "
-                f"{norm_squared:.6g}, the ordinary gradient has {expected:.6g}. A "
-                "gradient rule is wrong. Nothing was trained."
-            )
+        # Below the last term a square of float32 is zero.
+        allowed = 2 * self._tolerance * expected + float(np.finfo(np.float32).tiny)
+        if abs(norm_squared - expected) > allowed:
+            raise probe_errors.wrong_norms(self._variables, norm_squared, expected)
 
-    def _mixing_error(self, data, kept, variable) -> ValueError:
-        culprit = self._first_mixing_op(data, kept)
-        affected = (
-            "the loss" if variable is None else f"the gradient of `{_name(variable)}`"
-        )
-        return ValueError(
-            f"The model mixes the examples of a batch: {affected} of one example "
-            f"depends on the other examples. First seen at {culprit}. Such a model "
-            "has no bounded sensitivity and cannot be trained privately. Nothing was "
-            "trained. What to do: replace BatchNormalization by GroupNormalization "
-            "or LayerNormalization, and compute no statistics over the batch axis "
-            f"(variables: {', '.join(_name(v) for v in self._variables[:3])}, ...)."
-        )
+    def _mixing_error(self, data, new_data, kept, what: str) -> ValueError:
+        culprit = self._first_mixing_op(data, new_data, kept)
+        return probe_errors.mixing(what, culprit, self._variables)
 
-    def _first_mixing_op(self, data, kept) -> str:
-        """Names the op at which the first example begins to see the others."""
-        tensors = [
-            output
-            for op in self._ops
-            for output in op.outputs
-            if output.dtype.is_floating and output.shape.rank
-        ]
-
-        @tf.function(autograph=False)
-        def evaluate(inputs):
-            replaced = dict(zip(map(id, self._sources), inputs, strict=True))
-            copies = _copy(self._ops, replaced)
-            return [copies[id(tensor)] for tensor in tensors]
-
-        for tensor, old, new in zip(
-            tensors, evaluate(data), evaluate(kept), strict=True
-        ):
-            old, new = old.numpy(), new.numpy()
-            share = old.shape[0] // self._rows
-            if old.shape != new.shape or share == 0:
+    def _first_mixing_op(self, data, new_data, kept) -> str:
+        """Names the op at which a kept example begins to see the others."""
+        tensors, evaluate = self._functions.every_float()
+        results = []
+        for inputs in (data, new_data):
+            self._stand_ins.restore()
+            results.append([value.numpy() for value in evaluate(inputs)])
+        for tensor, old, new in zip(tensors, *results, strict=True):
+            if old.shape != new.shape or old.shape[0] % self._rows or not old.size:
                 continue
-            if not _close(
-                old[:share], new[:share], 1e-3, np.max(np.abs(old), initial=0)
-            ):
+            old, new = (value.reshape(self._rows, -1)[kept] for value in (old, new))
+            if not _close(new, old, 1e-3, 1e-5 * _largest([old])):
                 return f"op `{tensor.op.name}` ({tensor.op.type})"
         return "the loss"
 
 
-def check_state_updates(losses: tf.Tensor, variables, model, own) -> None:
-    """Rejects weights that the forward pass updates from the data.
+def _identity(tensor: tf.Tensor | None) -> int | None:
+    """Unlike `id`, never given to a second tensor."""
+    return None if tensor is None else tensor._id
 
-    Moving statistics (BatchNormalization, a home-made running mean) are released
-    with the model, and nobody bounded or noised them.
 
-    Args:
-        losses: A tensor of the graph that is being traced.
-        variables: The trainable variables.
-        model: The model, if known: its metrics and seeds may change freely.
-        own: The optimizer's variables.
+def _random_half(rows: int, generator) -> np.ndarray:
+    return generator.permutation(rows) < (rows + 1) // 2
 
-    Raises:
-        ValueError: Naming the weight.
+
+def _largest(values) -> float:
+    return max((np.max(np.abs(value), initial=0) for value in values), default=0.0)
+
+
+def _close(computed, expected, tolerance: float, rounding: float = 0.0) -> bool:
+    """Up to `tolerance` times the largest number, plus `rounding`.
+
+    Nothing absolute: losses may have any unit. What is not finite must be so in
+    both.
     """
-    graph = losses.graph
-    ops = graph.get_operations()
-    dependent = graph_lib.data_dependent(ops)
-    allowed = {id(graph_lib.variable_handle(variable)) for variable in own}
-    forbidden = {}
-    if model is not None:
-        forbidden = {
-            id(graph_lib.variable_handle(weight)): _name(weight)
-            for weight in model.weights
-        }
-    for op in ops:
-        if not _assigns(op, graph):
-            continue
-        if not any(id(tensor) in dependent for tensor in op.inputs):
-            continue
-        for tensor in op.inputs:
-            if tensor.dtype != tf.resource:
-                continue
-            handle = graph_lib.captured_source(tensor)
-            if handle is None or id(handle) in allowed:
-                continue
-            if model is not None and id(handle) not in forbidden:
-                continue
-            name = forbidden.get(id(handle), tensor.op.name)
-            raise ValueError(
-                f"The training step updates the weight `{name}` from the data, "
-                "without bound or noise, and it would be released with the model. "
-                "Replace BatchNormalization by GroupNormalization or "
-                "LayerNormalization (or freeze it with `layer.trainable = False`), "
-                "and keep no running statistics of the data in a layer."
-                + (
-                    ""
-                    if model is not None
-                    else " If it belongs to a metric, call `optimizer.bind(model)` "
-                    "or update the metric after `minimize`."
-                )
-            )
-
-
-def _assigns(op: tf.Operation, graph) -> bool:
-    """Whether an op, or a function that it calls, writes to a variable."""
-    if op.type in graph_lib.ASSIGN_OPS:
-        return True
-    if not op.op_def.is_stateful:
-        return False
-    return any(
-        any(_assigns(inner, function) for inner in function.get_operations())
-        for function in graph_lib.called_graphs(op)
-    )
-
-
-def _copy(ops, replaced):
-    """Copies ops of a traced graph to the eager level, with its captures."""
-    for op in ops:
-        if op.type == "Placeholder" and id(op.outputs[0]) not in replaced:
-            source = graph_lib.captured_source(op.outputs[0])
-            if source is None:
-                raise ValueError(f"Cannot evaluate input {op.name} of the model.")
-            replaced[id(op.outputs[0])] = source
-    return graph_lib.copy_ops(ops, replaced)
-
-
-def _is_finite(result) -> bool:
-    losses, _, _, truth = result
-    return all(np.isfinite(value).all() for value in (losses, *truth))
-
-
-def _numpy(structure):
-    return tf.nest.map_structure(lambda tensor: tensor.numpy(), structure)
-
-
-def _close(computed, expected, tolerance: float, scale: float = 0.0) -> bool:
     computed, expected = np.asarray(computed), np.asarray(expected)
-    allowed = tolerance * np.max(np.abs(expected), initial=0) + 1e-2 * tolerance * scale
-    return bool(np.all(np.abs(computed - expected) <= allowed + 1e-7))
-
-
-def _name(variable) -> str:
-    return getattr(variable, "path", None) or variable.name
+    finite = np.isfinite(expected)
+    if not np.array_equal(finite, np.isfinite(computed)):
+        return False
+    computed, expected = computed[finite], expected[finite]
+    allowed = tolerance * np.max(np.abs(expected), initial=0) + rounding
+    return bool(np.all(np.abs(computed - expected) <= allowed))

@@ -93,6 +93,7 @@ def _infer_shapes(losses: tf.Tensor) -> dict[int, tf.TensorShape]:
         for op in ops:
             if op.type == "Placeholder" and id(op.outputs[0]) not in replaced:
                 captured = graph_lib.captured_source(op.outputs[0])
-                replaced[id(op.outputs[0])] = scratch.capture(captured)
+                if captured is not None:
+                    replaced[id(op.outputs[0])] = scratch.capture(captured)
         copies = graph_lib.copy_ops(ops, replaced)
     return {tensor: copy.shape for tensor, copy in copies.items()}

@@ -17,7 +17,8 @@ from keras_dp_ext._fit_context import find_fit
 from keras_dp_ext.accounting import Claim, Ledger, Sampling
 from keras_dp_ext.gradients import MaterializedGradients, per_example_gradients
 from keras_dp_ext.gradients.losses import separate
-from keras_dp_ext.gradients.probe import Probe, check_state_updates
+from keras_dp_ext.gradients.probe import Probe
+from keras_dp_ext.gradients.state_updates import check_state_updates
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import secure, uniform
 from keras_dp_ext.optimizers.batch_size_guard import BatchSizeGuard
@@ -366,9 +367,8 @@ class PrivateOptimizer:
             ):
                 return
         penalties = _penalty_gradients(data_independent, variables)
-        check_state_updates(
+        guard = check_state_updates(
             losses,
-            variables,
             self._watched_model(),
             own=[*self.variables, self.releases],
         )
@@ -379,6 +379,7 @@ class PrivateOptimizer:
         self._release_across_replicas(
             sums, penalties, variables, self._expected_rows(losses, group)
         )
+        guard.finish()
 
     def _release_across_replicas(self, sums, penalties, variables, expected_rows):
         """Sums over replicas, then releases once for all of them."""

@@ -1,0 +1,71 @@
+"""What the probe says about a model that cannot be trained privately."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.state_updates import variable_name as name
+
+
+def rows_are_not_examples(source: tf.Tensor, losses_shape, batch=None) -> ValueError:
+    shape = source.shape if batch is None else [batch, *source.shape[1:]]
+    return ValueError(
+        "There must be one loss for each example, and one row for each example in "
+        f"each input. Received: losses of shape {tuple(losses_shape)} and input "
+        f"`{source.op.name}` of shape {tuple(shape)}. Each loss is bounded by itself, "
+        "so an example with several losses, or an input that all examples share, "
+        "has no bounded influence. Nothing was trained. What to do: average the "
+        "losses of an example's views or time steps, e.g. "
+        "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; do not "
+        "average over examples; and pass public values that all examples share as "
+        "Python constants or variables, not as inputs."
+    )
+
+
+def no_data(losses: tf.Tensor) -> ValueError:
+    return ValueError(
+        "No input with one row for each loss was found, so it cannot be verified "
+        "that the model treats every example by itself. Received: losses of shape "
+        f"{losses.shape}. Pass the batch as arguments of the function that computes "
+        "the losses, with one loss for each example."
+    )
+
+
+def nothing_to_see(sources) -> ValueError:
+    return ValueError(
+        "The model refuses made-up inputs, or gives losses or gradients for them "
+        "that are not finite, so it cannot be verified that it treats every example "
+        "by itself. Rescale the inputs inside the data pipeline instead of the "
+        f"model. Received inputs: {[source.shape for source in sources]}"
+    )
+
+
+def mixing(what: str, culprit: str, variables) -> ValueError:
+    return ValueError(
+        f"The model mixes the examples of a batch: {what} of one example "
+        f"depends on the other examples. First seen at {culprit}. Such a model "
+        "has no bounded sensitivity and cannot be trained privately. Nothing was "
+        "trained. What to do: replace BatchNormalization by GroupNormalization "
+        "or LayerNormalization, compute no statistics over the batch axis, and pad "
+        "to a fixed length instead of the longest of the batch "
+        f"(variables: {', '.join(map(name, variables[:3]))}, ...)."
+    )
+
+
+def wrong_gradients(variable, what: str, largest: float) -> ValueError:
+    return ValueError(
+        f"Per-example gradients of variable `{name(variable)}` are wrong: the {what} "
+        "differs from the ordinary gradient. A gradient rule is wrong for an op of "
+        "this layer, or the layer reorders the batch axis. Nothing was trained. "
+        f"Received: largest difference {largest:.3g}. What to do: replace the layer, "
+        "or report the model."
+    )
+
+
+def wrong_norms(variables, received: float, expected: float) -> ValueError:
+    return ValueError(
+        "Per-example gradient norms are wrong for variables "
+        f"{[name(variable) for variable in variables]}: received {received:.6g}, "
+        f"the ordinary gradient has {expected:.6g}. A gradient rule is wrong. "
+        "Nothing was trained."
+    )
