@@ -147,8 +147,8 @@ def main() -> None:
         are: {ranking} (medians of {rows[0]["draws"]} draws; error bars are standard
         deviations over draws). In high dimension the cost of a smooth noise depends on its
         Fisher information only (docs/errata.md), at which the Gaussian has the least
-        squared distance; in absolute distance Student-t comes within a percent of it,
-        and noises far from it, Laplace and Cauchy, lose. {vectors:,} codebook vectors of {size:,} coordinates.{smaller}""",
+        squared distance; no such theorem holds for the absolute
+        distance that is shown. {vectors:,} codebook vectors of {size:,} coordinates.{smaller}""",
     )
 
 

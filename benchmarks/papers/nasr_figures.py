@@ -126,7 +126,7 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
         paper's network and learning rate are not known, DP-SGD may have been compared
         at another rate, and its batches are drawn with replacement, which its bound
         does not cover; Student-t and Gaussian noise of equal Fisher information cost
-        the same, so that no gap can come from there (docs/errata.md). {size}""",
+        about the same (docs/errata.md). None of these was tested one by one. {size}""",
     )
 
 
@@ -179,8 +179,8 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
         much, and that fewer steps are needed for any accuracy. Here: {ends}. Denoising
         multiplies each update by its distance from pure noise, well below 1, and gets a
         learning rate {DENOISING_GAIN:g} times as large to make up for it. Why they
-        differ: it works as a schedule of the learning rate, so that the lead depends on
-        the rate that DP-SGD is given, which the paper does not tell. {size}""",
+        differ: it rescales updates, so that the lead may depend on the learning
+        rate that DP-SGD is given, which the paper does not tell (not examined). {size}""",
     )
 
 

@@ -185,9 +185,9 @@ def main() -> None:
         have the epsilon of the Gaussian. Algorithm 1 as printed takes the gradient of all
         {full_batch:,} examples before an update: {rows[-1]["ratio"]:.0f} times the
         unperturbed batch, so the paper's 1.46 must be another way to obtain w.
-        Per-example gradients are most of the rest: on a processor an unperturbed batch is
-        so short that the clip weighs more than on the paper's GPU, where a batch takes
-        1.5 s. Medians and quartiles of {rounds} interleaved rounds. {size}""",
+        The paper measures on a GPU, where a batch
+        takes 1.5 s; here a processor with other work on it, which may be why ratios
+        differ (not examined). Medians and quartiles of {rounds} interleaved rounds. {size}""",
     )
 
 
