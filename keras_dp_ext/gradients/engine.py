@@ -15,7 +15,7 @@ from keras_dp_ext.gradients.base import PerExampleGradients, rows_per_chunk
 from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.recurrent import unfold_loops
 from keras_dp_ext.gradients.registry import find_rule
-from keras_dp_ext.gradients.split import Split
+from keras_dp_ext.gradients.split import Split, check_rows_are_examples
 from keras_dp_ext.gradients.uses import Use, find_uses
 
 
@@ -33,6 +33,8 @@ def per_example_gradients(
         variables: Trainable Keras or TensorFlow variables.
         group: Examples per microbatch; consecutive examples form one.
     """
+    sources = graph_lib.data_sources(graph_lib.ancestors([losses]), losses.shape[0])
+    check_rows_are_examples(losses, sources)
     unfolded = unfold_loops(losses, variables)
     losses = unfolded.losses
     split = Split(losses, group)

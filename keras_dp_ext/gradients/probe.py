@@ -32,14 +32,14 @@ from keras_dp_ext.gradients import probe_errors
 from keras_dp_ext.gradients.made_up import MadeUpBatches, separating_subsets
 from keras_dp_ext.gradients.probe_functions import ProbeFunctions
 from keras_dp_ext.gradients.rules.device import is_compiled
-from keras_dp_ext.gradients.split import ASSUMED_BATCH
+from keras_dp_ext.gradients.split import ASSUMED_BATCH, check_rows_are_examples
 from keras_dp_ext.gradients.stand_ins import StandIns
 
 # Inputs of models that rescale them by themselves: pixels up to 255.
 _LARGE = 100.0
 
-# A layer that mixes examples now and then (MixUp) is caught in one of these.
-_SEEDS = 16
+# A layer that mixes one batch in ten (MixUp) is caught with a probability of 92 %.
+_SEEDS = 24
 
 
 class Probe:
@@ -70,6 +70,7 @@ class Probe:
         every_op = graph_lib.ancestors([losses])
         self._sources = graph_lib.data_sources(every_op, losses.shape[0])
         self._ops = graph_lib.ancestors([losses], stop=set(map(id, self._sources)))
+        check_rows_are_examples(losses, self._sources)
         self._batch = self._number_of_examples()
         self._rows = self._batch // group
 
@@ -78,7 +79,6 @@ class Probe:
         fingerprint = self._fingerprint()
         if fingerprint in self._passed:
             return
-        self._check_shapes()
         self._functions = ProbeFunctions(
             self._losses,
             self._sources,
@@ -116,17 +116,6 @@ class Probe:
         known += [source.shape[0] for source in self._sources if source.shape.rank]
         known = [size for size in known if size is not None]
         return known[0] if known else max(ASSUMED_BATCH, 4 * self._group)
-
-    def _check_shapes(self) -> None:
-        """Raises where a loss, or an input, is not one of an example."""
-        if not self._sources:
-            raise probe_errors.no_data(self._losses)
-        for source in self._sources:
-            # A single loss from any number of examples is a mean over them.
-            is_mean = self._losses.shape[0] == 1
-            sizes = (self._batch,) if is_mean else (None, self._batch)
-            if not source.shape.rank or source.shape[0] not in sizes:
-                raise probe_errors.rows_are_not_examples(source, self._losses.shape)
 
     # The tests --------------------------------------------------------------
 
@@ -183,8 +172,9 @@ class Probe:
         Results that are not finite say nothing here, unless others changed them.
         """
         rounds = [(_LARGE, False), (1.0, True), (_LARGE, True), (1.0, False)]
-        repetitions = _SEEDS // len(rounds) if self._stand_ins.have_seeds else 1
-        for scale, is_perturbed in rounds * repetitions:
+        if self._stand_ins.have_seeds:
+            rounds *= _SEEDS // len(rounds)
+        for number, (scale, is_perturbed) in enumerate(rounds):
             self._stand_ins.reset()
             self._stand_ins.reseed(generator)
             if is_perturbed:
@@ -192,7 +182,7 @@ class Probe:
             data, others = batches.draw(scale), batches.draw(scale)
             kept = _random_half(self._rows, generator)
             losses = self._losses_of(data)
-            for mask in (kept, ~kept):
+            for mask in (kept, ~kept) if number < 4 else (kept,):
                 new_data = batches.with_others(data, others, mask)
                 self._check_losses(losses, data, new_data, mask)
 

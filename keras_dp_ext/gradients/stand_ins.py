@@ -79,8 +79,8 @@ class StandIns:
 
 
 def _is_seed(one: _StandIn) -> bool:
-    """`keras.random.SeedGenerator` keeps two unsigned integers."""
-    return one.variable.dtype == tf.uint32 and one.variable.shape == [2]
+    """`keras.random.SeedGenerator` keeps two integers, and nothing else tells it."""
+    return one.variable.dtype.is_integer and one.variable.shape == [2]
 
 
 def _is_initialized_variable(handle: tf.Tensor) -> bool:

@@ -52,6 +52,7 @@ class StateGuard:
         self._model = lambda: None
         self._own: set[int] = set()
         self._metrics: dict[int, str] = {}
+        self._losses: list[tf.Tensor] = []
         self._dependent: set[int] = set()
         self._of_private_updates: set[tf.Operation] = set()
         self._updating_threads: set[int] = set()
@@ -62,8 +63,8 @@ class StateGuard:
         if model is not None:
             self._model = weakref.ref(model)
         self._own.update(id(graph_lib.variable_handle(variable)) for variable in own)
+        self._losses.append(losses)
         self._allow_metrics()
-        self._check_losses(losses)
         ops = self._graph.get_operations()
         sources = graph_lib.data_sources(ops, losses.shape[0])
         self._dependent = {id(source) for source in sources}
@@ -132,9 +133,9 @@ class StateGuard:
             return
         model = self._model()
         raise ValueError(
-            f"The training step updates `{self._name(handle, tensor)}` from the data "
-            f"(op `{op.name}`), without bound or noise, and it would be released "
-            "with the model or change later updates. Replace BatchNormalization by "
+            f"The training step updates {self._name(handle, op)} from the data, "
+            "without bound or noise, and it would be released with the model or "
+            "change later updates. Replace BatchNormalization by "
             "GroupNormalization or LayerNormalization (or freeze it with "
             "`layer.trainable = False`), use no `stateful=True`, and keep no "
             "running statistics of the data in a layer, loss or model. "
@@ -147,9 +148,9 @@ class StateGuard:
             )
         )
 
-    def _check_losses(self, losses: tf.Tensor) -> None:
+    def _check_losses(self) -> None:
         """A metric is exact: a loss that reads it sees all earlier examples."""
-        for op in graph_lib.ancestors([losses]):
+        for op in graph_lib.ancestors(self._losses):
             if op.type != "Placeholder" or op.outputs[0].dtype != tf.resource:
                 continue
             name = self._metrics.get(id(graph_lib.captured_source(op.outputs[0])))
@@ -168,18 +169,14 @@ class StateGuard:
             for variable in metric.variables:
                 handle = graph_lib.variable_handle(variable)
                 self._metrics[id(handle)] = variable_name(variable)
+        self._check_losses()
 
-    def _name(self, handle, tensor: tf.Tensor) -> str:
+    def _name(self, handle, op: tf.Operation) -> str:
         model = self._model()
-        known = [] if model is None else list(model.weights)
-        graph = self._graph
-        while graph is not None:
-            known.extend(getattr(graph, "variables", ()))
-            graph = getattr(graph, "outer_graph", None)
-        for variable in known:
+        for variable in [] if model is None else model.weights:
             if graph_lib.variable_handle(variable) is handle:
-                return variable_name(variable)
-        return tensor.op.name
+                return f"the weight `{variable_name(variable)}`"
+        return f"a variable (by op `{op.name}`)"
 
 
 def variable_name(variable) -> str:
