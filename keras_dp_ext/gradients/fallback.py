@@ -3,8 +3,11 @@
 The forward graph is run again for one microbatch at a time, and differentiated:
 correct whatever the ops are, and linear in the batch, but without the speed of a
 batch. Where the graph cannot be cut to one microbatch (a shape that depends on the
-batch in a way that is not understood), every microbatch is differentiated through
-the whole batch instead, which costs O(batch^2). Both are verified by the probe.
+batch in a way that is not understood), it is run for a whole batch of copies of the
+microbatch, which costs O(batch^2). Both are verified by the probe.
+
+Never through the batch itself: 0 times what is not finite in one example is not
+finite, and would erase the gradients of all the others.
 """
 
 from __future__ import annotations
@@ -45,12 +48,21 @@ def fallback_rows(
         f"`{getattr(variable, 'path', variable.name)}` (op {use.op.type}, {use.op.name})"
         for variable, use in zip(variables, uses, strict=True)
     )
+    refused = (ValueError, TypeError, tf.errors.InvalidArgumentError)
     try:
         rows = _one_microbatch_at_a_time(losses, variables, group)
         cost = "one microbatch at a time: exact, but slow"
-    except (ValueError, TypeError, tf.errors.InvalidArgumentError):
-        rows = _through_the_whole_batch(losses, variables, group)
-        cost = "each through the whole batch: exact, but O(batch^2)"
+    except refused:
+        try:
+            rows = _in_a_batch_of_copies(losses, variables, group)
+        except refused as error:
+            raise ValueError(
+                "The gradient of one example cannot be computed apart from the "
+                f"others for {where}. Write the layer with ops that keep the batch "
+                "as the first axis, or add a rule with "
+                "`keras_dp_ext.gradients.register_rule`."
+            ) from error
+        cost = "each in a batch of its own copies: exact, but O(batch^2)"
     warnings.warn(
         "No fast per-example gradient rule covers "
         f"{where}. Their gradients are computed {cost}. See "
@@ -61,21 +73,68 @@ def fallback_rows(
 
 
 def _one_microbatch_at_a_time(losses, variables, group):
-    graph = losses.graph
     ops = graph_lib.ancestors([losses])
     batch = losses.shape[0]
-    handles = [graph_lib.handle_in_graph(variable, graph) for variable in variables]
     batched = _batched_inputs(ops, batch)
-    count = tf.shape(losses)[0] // group
+
+    def losses_of(start, handles):
+        replaced = {id(tensor): _rows(tensor, start, group) for tensor in batched}
+        copies = _copy_for_rows(ops, {**replaced, **handles}, batch, group)
+        return copies[id(losses)]
+
+    return _for_every_microbatch(losses_of, losses, variables, group)
+
+
+def _in_a_batch_of_copies(losses, variables, group):
+    ops = graph_lib.ancestors([losses])
+    sources = [s for s in graph_lib.data_sources(ops, losses.shape[0]) if s.shape.rank]
+    draws = [
+        output
+        for op in ops
+        if "Random" in op.type and op.op_def.is_stateful
+        for output in op.outputs
+    ]
+
+    def losses_of(start, handles):
+        # Every example keeps its place, and so its own random draws.
+        places = start + tf.range(tf.shape(losses)[0]) % group
+        replaced = {id(source): tf.gather(source, places) for source in sources}
+        replaced.update((id(draw), draw) for draw in draws)
+        copies = graph_lib.copy_ops(
+            ops,
+            {**replaced, **handles},
+            after=_with_shapes,
+            only_changed=True,
+            retrace_loops=True,
+        )
+        return _rows(copies[id(losses)], start, group)
+
+    return _for_every_microbatch(losses_of, losses, variables, group)
+
+
+def _with_shapes(op, copies):
+    """Constants are captured here, and shapes that are made of them get lost."""
+    for output, copy in zip(op.outputs, copies, strict=True):
+        copy.set_shape(output.shape)
+    return copies
+
+
+def _for_every_microbatch(losses_of, losses, variables, group):
+    """Differentiates `losses_of(start, handles)`, the losses of one microbatch.
+
+    `handles` stand for those of the variables, and must replace them.
+    """
+    handles = [
+        graph_lib.handle_in_graph(variable, losses.graph) for variable in variables
+    ]
 
     def gradients_of(number):
-        start = number * group
-        replaced = {id(tensor): _rows(tensor, start, group) for tensor in batched}
         # Through an identity, so that whatever reads the variable is copied, too.
         own_handles = [tf.identity(handle) for handle in handles]
-        replaced.update(zip(map(id, handles), own_handles, strict=True))
-        copies = _copy_for_rows(ops, replaced, batch, group)
-        found = tf.gradients(tf.reduce_mean(copies[id(losses)]), own_handles)
+        own_losses = losses_of(
+            number * group, dict(zip(map(id, handles), own_handles, strict=True))
+        )
+        found = tf.gradients(tf.reduce_mean(own_losses), own_handles)
         return [
             tf.zeros(variable.shape)
             if gradient is None
@@ -85,7 +144,7 @@ def _one_microbatch_at_a_time(losses, variables, group):
 
     return tf.map_fn(
         gradients_of,
-        tf.range(count),
+        tf.range(tf.shape(losses)[0] // group),
         fn_output_signature=[
             tf.TensorSpec(variable.shape, tf.float32) for variable in variables
         ],
@@ -139,21 +198,3 @@ def _shrink(shape: tf.Tensor, replaced, batch: int, group: int) -> None:
         value = np.array(value)
         value[0] = value[0] // batch * group
         replaced[id(shape)] = tf.constant(value)
-
-
-def _through_the_whole_batch(losses, variables, group):
-    handles = [
-        graph_lib.handle_in_graph(variable, losses.graph) for variable in variables
-    ]
-    means = tf.reduce_mean(tf.reshape(losses, [-1, group]), axis=1)
-
-    def gradients_of(number):
-        found = tf.gradients(means[number], handles)
-        return [
-            tf.zeros(variable.shape)
-            if gradient is None
-            else tf.cast(tf.convert_to_tensor(gradient), tf.float32)
-            for gradient, variable in zip(found, variables, strict=True)
-        ]
-
-    return tf.vectorized_map(gradients_of, tf.range(tf.shape(means)[0]))

@@ -17,6 +17,10 @@ _HINT = (
 )
 
 
+# Short vectors of integers are shapes, axes and permutations.
+_MOST_AXES = 8
+
+
 @dataclasses.dataclass
 class SeparatedLoss:
     """A scalar loss taken apart.
@@ -41,7 +45,9 @@ def separate(loss: tf.Tensor) -> SeparatedLoss:
     dropped: the private update divides by the public expected batch size.
 
     Raises:
-        ValueError: If some term hides the examples, e.g. behind a square root.
+        ValueError: If some term hides the examples, e.g. behind a square root; if
+            a divisor is itself to be trained; or if a term without data closes
+            over arrays, which may be data all the same.
     """
     ops = graph_lib.ancestors([loss])
     dependent = graph_lib.data_dependent(ops)
@@ -78,11 +84,7 @@ class _Walk:
     ) -> None:
         """Adds `factor * tensor / divisors`."""
         if id(tensor) not in self._dependent:
-            # Keras gives each replica its share of a penalty; we add it once.
-            term = factor * self._replicas * tf.cast(tensor, tf.float32)
-            for divisor in divisors:
-                term = tf.math.divide_no_nan(term, tf.cast(divisor, tf.float32))
-            self.data_independent.append(term)
+            self._add_penalty(tensor, factor, divisors)
             return
         op, kind = tensor.op, tensor.op.type
         if tensor.shape.rank != 0:
@@ -110,6 +112,21 @@ class _Walk:
             self._add_reduction(tensor, factor, divisors)
         else:
             raise _hidden(tensor)
+
+    def _add_penalty(self, tensor, factor, divisors):
+        _check_closes_over_nothing(tensor)
+        # Keras gives each replica its share of a penalty; we add it once.
+        term = factor * self._replicas * tf.cast(tensor, tf.float32)
+        for divisor in divisors:
+            if id(divisor) in self._dependent:
+                raise ValueError(
+                    "A penalty on the weights is divided by a number that depends "
+                    "on the data, and its gradient would reveal that number. "
+                    f"Received: divisor={divisor}. Add the penalty with "
+                    "`add_loss`, or divide the losses of the examples only."
+                )
+            term = tf.math.divide_no_nan(term, tf.cast(divisor, tf.float32))
+        self.data_independent.append(term)
 
     def _add_product(self, tensor, factor, divisors):
         varying, constant = tensor.op.inputs
@@ -148,6 +165,7 @@ class _Walk:
         for divisor in divisors:
             # A divisor that ties the examples together is dropped: the private
             # update divides by the public batch size instead.
+            _check_is_not_trained(divisor)
             meaning = _meaning_of_divisor(divisor, values)
             is_mean = is_mean or meaning == "all elements"
             if meaning == "constant":
@@ -165,6 +183,54 @@ def _meaning_of_divisor(divisor: tf.Tensor, values: tf.Tensor) -> str:
     if values.shape.num_elements() == float(static):
         return "all elements"
     return "examples" if values.shape[0] == float(static) else "constant"
+
+
+def _check_is_not_trained(divisor: tf.Tensor) -> None:
+    """Without a divisor that depends on the weights, the objective is another."""
+    pending, seen = [divisor], set()
+    while pending:
+        op = pending.pop().op
+        if op in seen or op.type in graph_lib.SHAPE_OPS:
+            continue
+        seen.add(op)
+        if any(tensor.dtype == tf.resource for tensor in op.inputs):
+            raise ValueError(
+                "The loss is divided by a number that depends on the weights "
+                f"(op {divisor.op.type}, {divisor.op.name}), as in Dice and Tversky "
+                "losses of a whole batch: it ties the examples together, and "
+                f"without it another loss would be trained. {_HINT}"
+            )
+        # A comparison (a mask) has no gradient: it counts, it is not trained.
+        pending.extend(tensor for tensor in op.inputs if tensor.dtype.is_floating)
+
+
+def _check_closes_over_nothing(penalty: tf.Tensor) -> None:
+    """Arrays in a term of the loss may be data: its gradient is not noised."""
+    pending = list(graph_lib.ancestors([penalty]))
+    while pending:
+        op = pending.pop()
+        for graph in graph_lib.called_graphs(op):
+            pending.extend(graph.get_operations())
+        if op.type in ("Const", "Placeholder") and _may_be_data(op.outputs[0]):
+            raise ValueError(
+                "A term of the loss does not depend on the batch but on an array "
+                f"that the model closes over, of shape {op.outputs[0].shape} "
+                f"({op.name}). Its gradient would be released without noise, and "
+                "nobody knows whether the array is private. If it is public (e.g. "
+                "weights to stay close to), keep it in a non-trainable weight of "
+                "the model."
+            )
+
+
+def _may_be_data(tensor: tf.Tensor) -> bool:
+    if tensor.dtype in (tf.resource, tf.string, tf.variant) or tensor.shape.rank == 0:
+        return False
+    if tensor.op.type == "Placeholder":
+        return graph_lib.captured_source(tensor) is not None
+    value = np.ravel(tf.get_static_value(tensor))
+    if tensor.dtype.is_integer and value.size <= _MOST_AXES:
+        return False
+    return bool(np.any(value != value[:1]))
 
 
 def _unflattened(values: tf.Tensor) -> tf.Tensor:

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from reliability_models import data, dense_model, flat, silent, update
 
 # (input, target) of one example: what training data should never contain.
@@ -119,3 +120,55 @@ def test_labels_out_of_range_are_refused_or_contribute_nothing():
     with pytest.raises(Exception, match="label value"):
         model.train_on_batch(x, labels)
     np.testing.assert_array_equal(flat(model), before)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("num_microbatches", [None, 4])
+def test_a_poisoned_example_harms_nobody_where_no_rule_and_no_cut_applies(
+    bad, num_microbatches
+):
+    # The batch is unstacked into a fixed number of rows: the graph cannot be run
+    # for one example. Differentiated through the batch, 0 * NaN erased all rows.
+    class Unstacked(keras.layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(shape=(4,), initializer="ones")
+
+        def call(self, x):
+            rows = tf.unstack(tf.ensure_shape(x, [8, 4]) / self.scale, num=8)
+            return tf.reduce_sum(tf.stack(rows), axis=1, keepdims=True)
+
+    x, y = data(8)
+    model = keras.Sequential([keras.Input([4]), Unstacked()])
+    group = 8 // (num_microbatches or 8)
+    model.compile(
+        silent(num_microbatches=num_microbatches, expected_batch_size=group),
+        loss="mse",
+    )
+    weights = model.get_weights()
+    rows, targets = x.reshape(-1, group, 4), y.reshape(-1, group)
+    # d/ds_i of (sum_i x_i / s_i - y)^2 at s = 1, averaged over a microbatch.
+    gradients = -np.mean(2 * (rows.sum(axis=2) - targets)[..., None] * rows, axis=1)
+    clipped = gradients / np.maximum(1, np.linalg.norm(gradients, axis=1))[:, None]
+    with pytest.warns(UserWarning, match="batch of its own copies"):
+        moved = update(model, x, y)
+    np.testing.assert_allclose(moved, -clipped.sum(axis=0), atol=1e-5)
+    model.set_weights(weights)
+    poisoned = x.copy()
+    poisoned[0] = bad
+    others = -clipped[1:].sum(axis=0)
+    assert np.linalg.norm(update(model, poisoned, y) - others) <= 1.0 + 1e-5
+
+
+def test_a_layer_whose_examples_cannot_be_told_apart_is_named(monkeypatch):
+    from keras_dp_ext.gradients import fallback
+
+    def refuse(*_):
+        raise ValueError("shapes")
+
+    monkeypatch.setattr(fallback, "_one_microbatch_at_a_time", refuse)
+    monkeypatch.setattr(fallback, "_in_a_batch_of_copies", refuse)
+    model = keras.Sequential([keras.Input([3, 4]), keras.layers.Dense(2)])
+    model.add(keras.layers.Lambda(lambda h: h / model.layers[0].bias))
+    model.compile(silent(), loss="mse", jit_compile=False)
+    with pytest.raises(ValueError, match=r"apart from the others for.*dense"):
+        update(model, np.ones((8, 3, 4), "float32"), np.ones((8, 3, 2), "float32"))
