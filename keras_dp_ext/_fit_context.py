@@ -32,6 +32,8 @@ class FitContext:
             that of the data at hand and not known to be public.
         accumulation_steps: Over how many batches the pipeline spreads a lot;
             `None` where it does not say.
+        session: What tells one training from the next: an object that belongs to
+            this `fit`, or the model where `train_on_batch` is called repeatedly.
     """
 
     model: Any
@@ -42,6 +44,7 @@ class FitContext:
     sampling: Sampling | None = None
     accumulation_steps: int | None = None
     is_single_batch: bool = False
+    session: Any = None
 
 
 def find_fit(optimizer: Any = None) -> FitContext | None:
@@ -57,7 +60,11 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
             candidate = _find_frame(frame)
             if candidate and candidate[1]["self"].optimizer is optimizer:
                 found = candidate
-    return None if found is None else _read(*found)
+    if found is None:
+        return None
+    name, values = found
+    session = values.get("epoch_iterator", values["self"])
+    return dataclasses.replace(_read(name, values), session=session)
 
 
 def _find_frame(frame) -> tuple[str, dict[str, Any]] | None:

@@ -24,9 +24,11 @@ from keras_dp_ext import optimizers
 
 
 def _with_signature_of_tf_privacy(private_class, name: str):
-    base_arguments = list(
-        inspect.signature(private_class.base_class.__init__).parameters
-    )[1:]
+    base_arguments = [
+        argument.name
+        for argument in inspect.signature(private_class.base_class).parameters.values()
+        if argument.kind is argument.POSITIONAL_OR_KEYWORD
+    ]
 
     class DPKerasOptimizer(private_class):
         def __init__(
@@ -40,7 +42,15 @@ def _with_signature_of_tf_privacy(private_class, name: str):
             noise_seed: int | None = None,
             **kwargs,
         ):
-            kwargs.update(zip(base_arguments, args, strict=False))
+            if len(args) > len(base_arguments):
+                raise TypeError(
+                    f"{name} takes at most {4 + len(base_arguments)} positional "
+                    f"arguments. Received: {4 + len(args)}"
+                )
+            for argument, value in zip(base_arguments, args, strict=False):
+                if argument in kwargs:
+                    raise TypeError(f"{name} got two values for `{argument}`")
+                kwargs[argument] = value
             super().__init__(
                 l2_norm_clip=l2_norm_clip,
                 noise_multiplier=noise_multiplier,

@@ -62,7 +62,8 @@ class Simulation:
             self.mechanism.release_direction(zeros, self._fresh_key(), 0)
         self._initial = [variable.numpy() for variable in self._state]
 
-    def _add_variable(self, shape, dtype, name, initializer="zeros"):
+    def _add_variable(self, shape, dtype, name, initializer="zeros", saved=True):
+        del saved  # Nothing is saved here.
         variable = keras.Variable(
             initializer, shape=tuple(shape), dtype=dtype, name=name, trainable=False
         )

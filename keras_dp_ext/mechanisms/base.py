@@ -36,8 +36,25 @@ class Mechanism(abc.ABC):
         Args:
             variables: The trainable variables, as Keras variables.
             add_variable: `add_variable(shape, dtype, name, initializer)`
-                creates a variable that is saved with the optimizer.
+                creates a variable that is saved with the optimizer; with
+                `saved=False` one that is not, for exact statistics of the data.
         """
+
+    def freeze(self) -> None:
+        """From now on the arguments stay as they are: a step is made from them."""
+        self._frozen = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._frozen and name in inspect.signature(type(self).__init__).parameters:
+            raise ValueError(
+                f"`{name}` must not change once the optimizer is built: training "
+                "goes on with the old value while epsilon is computed for the new "
+                "one. Make a new optimizer, and call its `take_over` with the former. "
+                f"Received: {name}={value}"
+            )
+        super().__setattr__(name, value)
+
+    _frozen = False
 
     @abc.abstractmethod
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:

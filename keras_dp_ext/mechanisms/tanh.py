@@ -43,7 +43,8 @@ class Tanh(Mechanism):
             time; by default 8 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
-            data: use them to study the filter, never publish them.
+            data: use them to study the filter, never publish them. They are not
+            saved with the model.
 
     References:
         Amian, "Improving the Algorithm of Deep Learning with Differential
@@ -103,6 +104,7 @@ class Tanh(Mechanism):
                 dtype="float32",
                 name="filtered_norm_totals",
                 initializer="zeros",
+                saved=False,
             )
 
     def bound(self, gradients):

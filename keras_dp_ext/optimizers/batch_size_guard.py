@@ -1,4 +1,4 @@
-"""Keras' training function, traced again where the public batch size changes."""
+"""Keras' training function, which notices where another training begins."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class BatchSizeGuard:
     The update is divided by the public batch size, a constant of the traced graph.
     Keras keeps that graph for the next `fit`, which may have another `batch_size`,
     and for every `train_on_batch`: both would be divided by a number that is not
-    theirs.
+    theirs. The optimizer is also told where another training begins.
     """
 
-    def __init__(self, function, optimizer, model, lot: int):
+    def __init__(self, function, optimizer, model, lot: int | None):
         self._function = function
         self._optimizer = weakref.ref(optimizer)
         self._model = weakref.ref(model)
@@ -25,7 +25,7 @@ class BatchSizeGuard:
         self._checked = lambda: None
 
     @staticmethod
-    def install(optimizer: Any, context: FitContext, lot: int) -> None:
+    def install(optimizer: Any, context: FitContext, lot: int | None) -> None:
         """Guards the training function that is being traced, for this `lot`."""
         model = context.model
         function = model.train_function
@@ -40,7 +40,9 @@ class BatchSizeGuard:
         if self._checked() is iterator:
             return self._function(iterator)
         optimizer, model = self._optimizer(), self._model()
-        if optimizer.public_lot(find_fit(optimizer)) not in (None, self._lot):
+        context = find_fit(optimizer)
+        optimizer.begin_session(context)
+        if optimizer.public_lot(context) not in (None, self._lot):
             model.make_train_function(force=True)
             return model.train_function(iterator)
         self._checked = weakref.ref(iterator)

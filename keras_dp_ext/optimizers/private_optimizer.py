@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import dataclasses
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -13,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext._fit_context import find_fit
-from keras_dp_ext.accounting import Claim, Ledger, Sampling
-from keras_dp_ext.gradients import MaterializedGradients, per_example_gradients
+from keras_dp_ext._fit_context import FitContext, find_fit
+from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling
+from keras_dp_ext.gradients import per_example_gradients
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.gradients.probe import Probe
 from keras_dp_ext.gradients.state_updates import check_state_updates
@@ -28,8 +31,22 @@ from keras_dp_ext.optimizers.spent_budget import SpentBudget
 _LEDGER_KEY = "privacy_ledger"
 _RELEASES_KEY = "privacy_releases"
 
-# A new function for every step would otherwise keep all of its data.
-_MOST_TRACED_STEPS = 16
+# Constants of the traced step and terms of the claim: both must stay the same.
+_FIXED_ONCE_BUILT = frozenset(
+    {
+        "mechanism",
+        "num_microbatches",
+        "expected_batch_size",
+        "noise_seed",
+        "secure_noise",
+    }
+)
+
+_SEED_CAVEAT = (
+    "The noise is reproducible (`noise_seed`): there is no privacy at all against "
+    "whoever knows or guesses the seed, which is also written into saved models. "
+    "Train with `noise_seed=None`."
+)
 
 
 class PrivateOptimizer:
@@ -78,6 +95,11 @@ class PrivateOptimizer:
         self._pending = _Untracked(threading.local())
         self._bound_model = _Untracked(None)
         self._verified = _Untracked(set())
+        self._unsaved = _Untracked([])
+        self._taken_over = _Untracked([])
+        # A custom loop has no session: the optimizer itself stands for it.
+        self._session = _Untracked(weakref.ref(self))
+        self._session_of_segment = _Untracked(None)
         self._examples_per_microbatch: int | None = None
         # Not by `add_variable`: a checkpoint must not set the counter back.
         with keras.name_scope(self.name):
@@ -108,6 +130,13 @@ class PrivateOptimizer:
         model = self._watched_model()
         if model is not None and not model.trainable_weights:
             raise _no_weights()
+        pending = getattr(self._pending.value, "loss", None)
+        if pending is not None and pending.graph is loss.graph:
+            raise ValueError(
+                "`scale_loss` was called twice before `apply_gradients`, which would "
+                "use the last loss only: pass the sum of the losses, once. Received: "
+                f"loss={loss} after {pending}"
+            )
         self._pending.value.loss = loss
         # Whoever differentiates what is returned gets nothing: no path leads
         # from here to a gradient that is not private.
@@ -143,12 +172,14 @@ class PrivateOptimizer:
 
         Args:
             loss: `[batch]` losses, or a function of no arguments that returns
-                them. In eager mode the function is much faster: it is traced
-                once, and its per-example gradients are read off the graph.
+                them. Outside of a `tf.function` only the function will do. It is
+                traced anew in every call, so that it always sees the data that
+                it reads at that moment; this is slow. Call `minimize` in a
+                `tf.function` that takes the data as its arguments, as below.
             var_list: The trainable variables.
             grad_loss: Must be `None`; present for compatibility.
             name: Ignored; present for compatibility.
-            tape: In eager mode, the tape that recorded `loss`.
+            tape: Ignored; present for compatibility.
 
         Example:
 
@@ -164,7 +195,7 @@ class PrivateOptimizer:
         >>> int(optimizer.releases)
         1
         """
-        del name
+        del name, tape
         if grad_loss is not None:
             raise ValueError(
                 "Argument `grad_loss` must be None: scale the losses instead. "
@@ -178,9 +209,14 @@ class PrivateOptimizer:
                 self._traced_step(loss, variables)
                 return
             loss = loss()
-        if tf.executing_eagerly() and not _is_symbolic(loss):
-            self._eager_step(loss, variables, tape)
-            return
+        if tf.executing_eagerly():
+            raise ValueError(
+                f"{type(self).__name__} reads per-example gradients off the traced "
+                "graph, and losses that were computed eagerly have none: it could "
+                "not be verified that examples are not mixed, and a NaN in one of "
+                "them would erase all the others. Call `minimize` in a tf.function, "
+                "or pass a function that computes the losses."
+            )
         loss = tf.convert_to_tensor(loss)
         if loss.shape.rank != 1:
             raise ValueError(
@@ -212,6 +248,7 @@ class PrivateOptimizer:
         self._warn_of_former_training(variables)
         super().build(variables)
         self.mechanism.build(variables, self._add_mechanism_variable)
+        self.mechanism.freeze()
         self._micro_step = None
         if self._accumulation_steps > 1:
             self._micro_step = self._add_mechanism_variable(
@@ -232,7 +269,8 @@ class PrivateOptimizer:
         for former in {
             id(former): former
             for former in (getattr(v, "_private_training", None) for v in variables)
-            if former is not None and former is not self._releases
+            if former is not None
+            and not any(former is own for own in self._own_counters())
         }.values():
             with tf.init_scope():
                 count = int(former.value.numpy())
@@ -241,20 +279,31 @@ class PrivateOptimizer:
                     f"These weights were trained by another private optimizer with "
                     f"{count} releases, which are not in this one's ledger. If both "
                     "saw the same data, their epsilons add up: keep the former "
-                    "optimizer, or account with `Ledger.merge`.",
+                    "optimizer, call `take_over(former)`, or account with "
+                    "`Ledger.merge`.",
                     stacklevel=2,
                 )
         for variable in variables:
             variable._private_training = self._releases
 
-    def _add_mechanism_variable(self, shape, dtype, name, initializer="zeros"):
-        return self.add_variable(
-            shape=shape,
-            dtype=dtype,
-            name=name,
-            initializer=initializer,
-            aggregation="only_first_replica",
-        )
+    def _own_counters(self):
+        return [self._releases, *self._taken_over.value]
+
+    def _add_mechanism_variable(
+        self, shape, dtype, name, initializer="zeros", saved=True
+    ):
+        arguments = {
+            "shape": shape,
+            "dtype": dtype,
+            "name": name,
+            "initializer": initializer,
+            "aggregation": "only_first_replica",
+        }
+        if saved:
+            return self.add_variable(**arguments)
+        variable = keras.Variable(trainable=False, **arguments)
+        self._unsaved.value.append(variable)
+        return variable
 
     @property
     def iterations(self):
@@ -286,6 +335,13 @@ class PrivateOptimizer:
                 "mixed_bfloat16, which needs no scaling. Received: "
                 f"loss_scale_factor={value}"
             )
+        if name in _FIXED_ONCE_BUILT and self._constructed and self.built:
+            raise ValueError(
+                f"`{name}` must not change once the optimizer is built: training "
+                "goes on with the old value while epsilon is computed for the new "
+                "one. Make a new optimizer, and call its `take_over` with this one. "
+                f"Received: {name}={value}"
+            )
         super().__setattr__(name, value)
 
     _constructed = False
@@ -296,65 +352,53 @@ class PrivateOptimizer:
         They are not noised, and would be saved with the model.
         """
         super().finalize_variable_values(var_list)
+        self._discard_unfinished_lot()
+
+    def _discard_unfinished_lot(self):
         if self.built and self._micro_step is not None:
             self._micro_step.assign(0)
             for accumulator in self._lot:
                 accumulator.assign(tf.zeros(accumulator.shape))
 
+    def begin_session(self, context: FitContext | None) -> None:
+        """Notices where another training begins; the former may have been cut off.
+
+        Its data begin with a new lot: together with a part of an old one, each
+        release would hold parts of two lots, and an example of both twice. This is
+        so after a backup was restored, too: Keras begins the epoch again.
+
+        And the sampling that an accountant has recorded was that of the former.
+        """
+        session = self if context is None else context.session
+        if self._session.value() is session:
+            return
+        self._session.value = weakref.ref(session)
+        # In a thread of its own, as this may be called while a graph is traced, by
+        # one of several replicas.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(self._leave_session, session).result()
+
+    def _leave_session(self, session) -> None:
+        self._discard_unfinished_lot()
+        accounted = self._session_of_segment.value
+        if accounted is not None and accounted() is not session:
+            self.open_segment(FullBatch())
+
     # The private step -----------------------------------------------------
 
     def _traced_step(self, loss_function, variables):
-        """Eager mode with a function: trace it once, then run the graph."""
-        cache = self.__dict__.setdefault("_traced_steps", _Untracked({}))
-        step = cache.value.get(loss_function)
-        if step is None:
+        """Eager mode with a function: traced in every call, never a former one.
 
-            @tf.function
-            def step():
-                self.minimize(loss_function(), variables)
-
-            if len(cache.value) >= _MOST_TRACED_STEPS:
-                cache.value.pop(next(iter(cache.value)))
-            cache.value[loss_function] = step
-        step()
-
-    def _eager_step(self, losses, variables, tape):
-        """Eager mode with a tape: exact, but the tape costs O(batch^2)."""
-        if tape is None:
-            raise ValueError(
-                "Argument `tape` is needed when a loss tensor is passed in eager "
-                "mode. Pass the tape, or a function that computes the losses."
-            )
-        losses = tf.convert_to_tensor(losses)
-        if losses.shape.rank != 1:
-            raise ValueError(
-                "Argument `loss` must be a vector with one loss for each example. "
-                f"Received: loss of shape {losses.shape}"
-            )
-        if not self.__dict__.setdefault("_warned_of_eager_mode", False):
-            self._warned_of_eager_mode = True
-            warnings.warn(
-                "Losses that were computed eagerly leave no graph behind, so it "
-                "cannot be verified that the model treats every example by itself "
-                "(BatchNormalization does not), and each step costs O(batch^2). Call "
-                "`minimize` inside a tf.function, or pass a function that computes "
-                "the losses.",
-                stacklevel=3,
-            )
+        What a function reads (a global, an attribute, the next batch of an
+        iterator) may change without any sign that could be seen from here.
+        """
         self._ensure_built(variables)
-        group = self._group_size(losses)
-        with tape:
-            rows = tf.reduce_mean(
-                tf.reshape(tf.cast(losses, tf.float32), [-1, group]), axis=1
-            )
-        values = [getattr(variable, "value", variable) for variable in variables]
-        jacobian = tape.jacobian(
-            rows, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        sums = self.mechanism.bound(MaterializedGradients(jacobian))
-        self._release_across_replicas(
-            sums, [], variables, self._expected_rows(losses, group)
-        )
+
+        @tf.function
+        def step():
+            self.minimize(loss_function(), variables)
+
+        step()
 
     def _step(self, losses, data_independent, variables):
         """Traces one private update into the default graph."""
@@ -366,11 +410,13 @@ class PrivateOptimizer:
                 [tf.debugging.Assert(False, ["This trace must not run."])]
             ):
                 return
+        self.begin_session(find_fit(self))
+        self._warn_of_reproducible_noise()
         penalties = _penalty_gradients(data_independent, variables)
         guard = check_state_updates(
             losses,
             self._watched_model(),
-            own=[*self.variables, self.releases],
+            own=[*self.variables, self.releases, *self._unsaved.value],
         )
         group = self._group_size(losses)
         gradients = per_example_gradients(losses, variables, group)
@@ -396,7 +442,7 @@ class PrivateOptimizer:
             tf.cast(value, extra.dtype) + tf.where(first, extra, tf.zeros_like(extra))
             for value, extra in zip(sums, noise, strict=True)
         ]
-        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, noised)
+        totals = _all_reduced(context, noised)
 
         def release(distribution, totals, penalties):
             local = [_first_local(distribution, value) for value in totals]
@@ -597,7 +643,7 @@ class PrivateOptimizer:
                 f"gradient_accumulation_steps={self._accumulation_steps}"
             )
         lot = self.public_lot(context)
-        if lot is not None and self.expected_batch_size is None:
+        if context is not None:
             BatchSizeGuard.install(self, context, lot)
         if lot is None and losses.shape[0] is not None:
             lot = losses.shape[0] * self._accumulation_steps
@@ -652,7 +698,20 @@ class PrivateOptimizer:
         parameters = sum(
             int(np.prod(variable.shape)) for variable in self._trainable_variables
         )
-        return self.mechanism.claim(parameters, self._claimed_group())
+        claim = self.mechanism.claim(parameters, self._claimed_group())
+        if self.noise_seed is None:
+            return claim
+        caveat = " ".join(filter(None, [claim.caveat, _SEED_CAVEAT]))
+        return dataclasses.replace(claim, caveat=caveat)
+
+    def _warn_of_reproducible_noise(self):
+        """Once; an accountant that has warned already is enough."""
+        warned = self.__dict__.setdefault("_warned_of_reproducible_noise", False)
+        if self.noise_seed is None or warned:
+            return
+        self._warned_of_reproducible_noise = True
+        if not any(_SEED_CAVEAT in caveat for caveat in self.ledger.caveats()):
+            warnings.warn(_SEED_CAVEAT, stacklevel=2)
 
     def _claimed_group(self) -> int:
         """Examples per microbatch, as far as is known; several when in doubt."""
@@ -683,6 +742,28 @@ class PrivateOptimizer:
         ledger = self.ledger
         ledger.open(int(self.releases.numpy()), self.privacy_claim(), sampling)
         self.ledger = ledger
+        context = find_fit(self)
+        self._session_of_segment.value = context and weakref.ref(context.session)
+
+    def take_over(self, former: PrivateOptimizer) -> None:
+        """Counts the releases of an optimizer that this one replaces as its own.
+
+        To go on with other noise, or another learning rule:
+
+        >>> import keras, keras_dp_ext as dp
+        >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> model.compile(dp.optimizers.DPSGD(noise_multiplier=2.0), loss="mse")
+        >>> quieter = dp.optimizers.DPSGD(noise_multiplier=1.0)
+        >>> quieter.take_over(model.optimizer)
+        >>> model.compile(quieter, loss="mse")
+        """
+        if int(self.releases.numpy()):
+            raise ValueError(
+                "`take_over` must be called before this optimizer has trained. "
+                f"Received: {int(self.releases.numpy())} releases of its own"
+            )
+        self._restore_spent(*former._read_spent())
+        self._taken_over.value += former._own_counters()
 
     # Saving ------------------------------------------------------------------
 
@@ -807,6 +888,17 @@ def _penalty_gradients(data_independent, variables):
         if gradient is None
         else tf.cast(tf.convert_to_tensor(gradient), tf.float32)
         for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+def _all_reduced(context, values: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The sums over replicas, by one collective: no order in which two could wait."""
+    flat = tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, flat)
+    sizes = [value.shape.num_elements() for value in values]
+    return [
+        tf.reshape(piece, value.shape)
+        for piece, value in zip(tf.split(total, sizes), values, strict=True)
     ]
 
 

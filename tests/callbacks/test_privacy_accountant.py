@@ -158,8 +158,9 @@ def test_fit_calls_and_changed_noise_compose(data):
     fit(model, poisson(data), accountant)
     fit(model, poisson(data), accountant)
     assert accountant.epsilon == pytest.approx(spent(20), rel=1e-6)
-    model.optimizer.mechanism.noise_multiplier = 4.0
-    model.compile(model.optimizer, loss="mse")
+    noisier = dp.optimizers.DPSGD(noise_multiplier=4.0)
+    noisier.take_over(model.optimizer)
+    model.compile(noisier, loss="mse")
     fit(model, poisson(data), accountant)
     entries = [
         (accounting.GaussianRelease(sigma), POISSON, count)

@@ -34,6 +34,31 @@ def test_config_round_trips(name):
     assert again.get_config() == config
 
 
+def test_a_noise_seed_round_trips_with_a_caveat_in_warning_ledger_and_statement():
+    optimizer = dp.optimizers.DPSGD(noise_multiplier=1.0, noise_seed=7)
+    assert type(optimizer).from_config(optimizer.get_config()).noise_seed == 7
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(optimizer, loss="mse")
+    with pytest.warns(UserWarning, match="noise is reproducible") as caught:
+        model.fit(X, Y, batch_size=6, epochs=2, verbose=0)
+    accountant = dp.callbacks.PrivacyAccountant(delta=1e-3)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(type(optimizer).from_config(optimizer.get_config()), loss="mse")
+    with pytest.warns(UserWarning, match="noise is reproducible") as accounted:
+        model.fit(X, Y, batch_size=6, epochs=2, verbose=0, callbacks=[accountant])
+    for warnings in (caught, accounted):
+        assert sum("noise is reproducible" in str(w.message) for w in warnings) == 1
+    assert "no privacy at all against" in " ".join(accountant.statement().split())
+
+
+def test_without_a_noise_seed_there_is_nothing_to_warn_of(recwarn):
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(dp.optimizers.DPSGD(), loss="mse")
+    model.fit(X, Y, batch_size=6, verbose=0)
+    assert model.optimizer.privacy_claim().caveat is None
+    assert not [w for w in recwarn if "reproducible" in str(w.message)]
+
+
 def test_a_saved_model_comes_back_with_its_budget(tmp_path):
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
     model.compile(dp.optimizers.DPAdam(noise_multiplier=0.7), loss="mse")

@@ -123,3 +123,11 @@ def test_names_and_signature_are_those_of_tf_privacy(name):
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(again) is type(optimizer)
     assert again.get_config() == config
+
+
+def test_surplus_and_repeated_positional_arguments_are_errors():
+    make = tf_privacy.DPKerasSGDOptimizer
+    with pytest.raises(TypeError, match="positional arguments"):
+        make(1.0, 1.0, None, 1, *range(50))
+    with pytest.raises(TypeError, match="two values for `learning_rate`"):
+        make(1.0, 1.0, None, 1, 0.1, learning_rate=0.2)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_dp_ext as dp
 
@@ -122,6 +123,41 @@ def test_logged_norms_are_those_of_the_filtered_rows():
     statistics = optimizer.mechanism.norm_statistics()
     assert statistics["mean"] == pytest.approx(norms.mean(), rel=1e-3)
     assert statistics["fraction_above_one"] == pytest.approx(np.mean(norms > 1))
+
+
+@pytest.mark.parametrize("how", ["model", "weights", "checkpoint"])
+def test_logged_norms_are_in_no_saved_file(how, tmp_path):
+    x, y = _data()
+
+    def trained(log_norms=True):
+        model = _model()
+        model.compile(dp.optimizers.TanhSGD(log_norms=log_norms), "mse")
+        model.fit(x, y, batch_size=4, verbose=0)
+        return model
+
+    model = trained()
+    assert model.optimizer.mechanism._norm_totals.numpy()[0] == 12  # It did log.
+    if how == "checkpoint":
+        saved = tf.train.Checkpoint(optimizer=model.optimizer).save(tmp_path / "c")
+        names = str(tf.train.list_variables(saved))
+        assert "velocity" in names or "_variables" in names
+        assert "norm" not in names
+        assert len(tf.train.list_variables(saved)) == len(
+            tf.train.list_variables(
+                tf.train.Checkpoint(optimizer=trained(False).optimizer).save(
+                    tmp_path / "d"
+                )
+            )
+        )
+        return
+    path = tmp_path / ("m.keras" if how == "model" else "m.weights.h5")
+    model.save(path) if how == "model" else model.save_weights(path)
+    loaded = keras.saving.load_model(path) if how == "model" else trained()
+    if how == "weights":
+        loaded.optimizer.mechanism.norm_statistics()  # Reads and resets.
+        loaded.load_weights(path)
+    np.testing.assert_array_equal(loaded.optimizer.mechanism._norm_totals.numpy(), 0.0)
+    assert not [v for v in model.optimizer.variables if "norm" in v.name]
 
 
 def test_accountant_refuses_the_filter_without_privacy():
