@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-# Half of the distance between 1 and the next float32.
-_UNIT_ROUNDOFF = 2.0**-24
+#: Half of the distance between 1 and the next float32.
+UNIT_ROUNDOFF = 2.0**-24
 
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
@@ -97,7 +97,7 @@ def _sum_of_pairs(terms: tf.Tensor, absolute: tf.Tensor, depth: int) -> tf.Tenso
     # One axis after the other: the error grows with 2 T, not with T^2.
     exact = tf.reduce_sum(tf.reduce_sum(terms, axis=2), axis=1)
     positions = tf.cast(tf.shape(terms)[1], tf.float32)
-    lost = (depth + 4.0 + 2.0 * positions) * _UNIT_ROUNDOFF * tf.square(absolute)
+    lost = (depth + 4.0 + 2.0 * positions) * UNIT_ROUNDOFF * tf.square(absolute)
     return tf.maximum(exact, 0.0) + lost
 
 

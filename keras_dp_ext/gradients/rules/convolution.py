@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,18 +12,22 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients import graph as graph_lib
 from keras_dp_ext.gradients.contributions import (
+    UNIT_ROUNDOFF,
     Contribution,
     OuterProducts,
     Rows,
     scale_rows,
 )
 from keras_dp_ext.gradients.registry import register_rule
-from keras_dp_ext.gradients.rules.device import prefers_kernels_in_a_loop
+from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
 
 # Up to this many elements, a filter's per-row gradients are kept for the weighted
 # sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
 # gradient of the whole batch (measured: break-even at 40,000 to 70,000).
 _KEPT_ELEMENTS = 40_000
+
+# Patches that are cut at a time: they should stay in cache until they are multiplied.
+_CHUNK_BYTES = 4 * 2**20
 
 
 @register_rule("Conv2D", "Conv3D")
@@ -91,8 +96,8 @@ def depthwise(use, d, split):
     data = use.op.inputs[0]
     if not geometry.is_supported(data, d):
         return None
-    if prefers_kernels_in_a_loop():
-        return FilterGradients(
+    if runs_on_cpu():
+        return _row_by_row(
             _split(data, split, data),
             _split(d, split, data),
             geometry.filter_shape,
@@ -118,11 +123,34 @@ def _products(image, gradient, geometry, split, like):
     image, gradient = _split(image, split, like), _split(gradient, split, like)
     if image.shape[1] is None:
         return None
-    if prefers_kernels_in_a_loop():
-        return FilterGradients(
+    if not runs_on_cpu():
+        return ConvolutionProducts(image, gradient, geometry)
+    if not has_fast_matrix_products() or len(geometry.kernel) > 2:
+        return _row_by_row(
             image, gradient, geometry.filter_shape, geometry.filter_gradient
         )
-    return ConvolutionProducts(image, gradient, geometry)
+    return FilterGradients(
+        image,
+        gradient,
+        geometry.filter_shape,
+        max(
+            1, _CHUNK_BYTES // (4 * image.shape[1] * geometry.patch_elements(gradient))
+        ),
+        geometry.products_of_patches,
+        geometry.filter_gradient,
+    )
+
+
+def _row_by_row(image, gradient, shape, kernel):
+    """One call of TensorFlow's own kernel for each row.
+
+    Without oneDNN the kernel is as fast for one example as for a share of a batch.
+    """
+
+    def products(image, gradient):
+        return Rows(kernel(image[0], gradient[0])[tf.newaxis], shape)
+
+    return FilterGradients(image, gradient, shape, 1, products, kernel)
 
 
 def _split(value: tf.Tensor, split, like: tf.Tensor) -> tf.Tensor:
@@ -150,16 +178,18 @@ def _blocks(tensor: tf.Tensor) -> int:
 
 
 class FilterGradients(Contribution):
-    """One call of TensorFlow's own kernel for each row.
+    """Per-row gradients of a filter on a CPU, a cache full of rows at a time.
 
-    On a CPU the kernel is as fast for one example as for a share of a batch, and
-    cuts its patches in cache: several times faster than patches of a whole batch
-    in memory.
+    Patches of a whole batch do not fit into any cache, and cutting them takes longer
+    than multiplying them.
 
     Args:
         image: `[rows, examples, *spatial, inputs]`.
         gradient: `[rows, examples, *spatial, outputs]`.
         shape: Of the filter.
+        chunk: How many rows at a time.
+        products: From `chunk` rows of `image` and `gradient` to their
+            contribution.
         kernel: From `[n, *spatial, inputs]` and `[n, *spatial, outputs]` to the
             gradient of the filter, summed over `n`.
     """
@@ -169,27 +199,44 @@ class FilterGradients(Contribution):
         image: tf.Tensor,
         gradient: tf.Tensor,
         shape,
+        chunk: int,
+        products: Callable[[tf.Tensor, tf.Tensor], Contribution],
         kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ):
         self.shape = tuple(shape)
         self._image = tf.cast(image, tf.float32)
         self._gradient = tf.cast(gradient, tf.float32)
+        self._chunk = chunk
+        self._products = products
         self._kernel = kernel
 
-    def _for_each_row(self, function, shape):
-        return tf.map_fn(
-            lambda row: function(
-                self._kernel(
-                    tf.gather(self._image, row), tf.gather(self._gradient, row)
+    def _for_each_chunk(self, function, shape):
+        """`[rows, *shape]`: what `function` makes of the contribution of a chunk."""
+        rows = self._image.shape[0]
+        if rows is not None and rows <= self._chunk:
+            return function(self._products(self._image, self._gradient))
+        chunk = self._chunk if rows is None else _divisor(rows, self._chunk)
+        rows = tf.shape(self._image)[0]
+        count = -(-rows // chunk)
+        image, gradient = (
+            _with_rows(value, count * chunk) for value in (self._image, self._gradient)
+        )
+        results = tf.map_fn(
+            lambda start: function(
+                self._products(
+                    _slice_rows(image, start, chunk),
+                    _slice_rows(gradient, start, chunk),
                 )
             ),
-            tf.range(tf.shape(self._image)[0]),
-            fn_output_signature=tf.TensorSpec(shape, tf.float32),
+            tf.range(count) * chunk,
+            fn_output_signature=tf.TensorSpec([chunk, *shape], tf.float32),
         )
+        return tf.reshape(results, [-1, *shape])[:rows]
 
     @functools.cached_property
     def _rows(self) -> Rows:
-        return Rows(self._for_each_row(tf.identity, self.shape), self.shape)
+        rows = self._for_each_chunk(lambda part: part.rows(), self.shape)
+        return Rows(rows, self.shape)
 
     @property
     def _keeps_rows(self) -> bool:
@@ -198,9 +245,27 @@ class FilterGradients(Contribution):
     def norm_squared(self, scale=None):
         if self._keeps_rows:
             return self._rows.norm_squared(scale)
-        return self._for_each_row(
-            lambda g: tf.reduce_sum(tf.square(g if scale is None else g / scale)), []
+        norms = self._for_each_chunk(lambda part: part.norm_squared(scale), [])
+        lost = self._rounding_of_sum()
+        if scale is not None:
+            lost /= tf.reduce_min(scale)
+        return tf.square(tf.sqrt(norms) + lost)
+
+    def _rounding_of_sum(self) -> tf.Tensor:
+        """`[rows]`: by how much a row may be longer in `weighted_sum` than measured.
+
+        The kernel for the whole batch rounds in another order. Where products cancel,
+        what is left may be mostly rounding: at most that of a sum of as many terms as
+        there are positions, and of their magnitudes.
+        """
+        image, gradient = (
+            tf.norm(tf.reshape(value, [tf.shape(value)[0], -1]), axis=1)
+            for value in (self._image, self._gradient)
         )
+        # Every pixel is in as many patches as there are taps.
+        taps = math.prod(self.shape[:-2])
+        terms = self._gradient.shape[1:-1].num_elements()
+        return terms * UNIT_ROUNDOFF * math.sqrt(taps) * image * gradient
 
     def weighted_sum(self, coefficients):
         if "_rows" in self.__dict__:
@@ -214,13 +279,36 @@ class FilterGradients(Contribution):
 
     def map_factors(self, change):
         return FilterGradients(
-            change(self._image), change(self._gradient), self.shape, self._kernel
+            change(self._image),
+            change(self._gradient),
+            self.shape,
+            self._chunk,
+            self._products,
+            self._kernel,
         )
 
     def sanitized(self, finite):
         if "_rows" in self.__dict__:
             return self._rows.sanitized(finite)
         return super().sanitized(finite)
+
+
+def _divisor(number: int, most: int) -> int:
+    """The greatest divisor of `number` that is at most `most`."""
+    return next(size for size in range(most, 0, -1) if number % size == 0)
+
+
+def _with_rows(value: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Rows of zeros appended up to so many; no copy where none is missing."""
+    missing = rows - tf.shape(value)[0]
+    padding = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
+    padded = tf.cond(missing > 0, lambda: tf.pad(value, padding), lambda: value)
+    return tf.ensure_shape(padded, [None, *value.shape[1:]])
+
+
+def _slice_rows(value: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:
+    others = value.shape.rank - 1
+    return tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
 
 
 class ConvolutionProducts(Contribution):
@@ -388,6 +476,69 @@ class _Geometry:
         )
         product = tf.einsum("btkc,btcm->bkcm", patches, right)
         return tf.reshape(product, [-1, *self.filter_shape])
+
+    def patch_elements(self, gradient: tf.Tensor) -> int:
+        """How many elements the patches of one image have.
+
+        Args:
+            gradient: `[rows, examples, ...]`.
+        """
+        shape = gradient.shape[2:].as_list()
+        positions = shape[1:] if self._channels_first else shape[:-1]
+        return math.prod(positions) * math.prod(self.filter_shape[:-1])
+
+    def products_of_patches(self, image: tf.Tensor, gradient: tf.Tensor):
+        """The contribution of `[rows, examples, ...]` images, by matrix products."""
+        rows = image.shape[0]
+        image = self._channels_last(_unsplit(image))
+        sizes = image.shape[1:-1].as_list()
+        image = tf.pad(image, [(0, 0), *self._pads(sizes), (0, 0)])
+        right = self.flat(_unsplit(gradient))
+        right = tf.reshape(right, [rows, -1, right.shape[-1]])
+        cell = self._stride_cell()
+        if cell == 1:
+            left = self._gathered_patches(image, self.kernel, self.strides)
+            left = tf.reshape(left, [rows, right.shape[1], -1])
+            return OuterProducts(left, right, self.filter_shape)
+        # Pixels between two strides become channels: longer runs to copy.
+        height, width = (size - size % cell for size in image.shape[1:3])
+        image = tf.nn.space_to_depth(image[:, :height, :width], cell)
+        kernel = [size // cell for size in self.kernel]
+        left = self._gathered_patches(image, kernel, [1, 1])
+        left = tf.reshape(left, [rows, right.shape[1], -1])
+        inputs, outputs = self.filter_shape[-2:]
+        product = tf.reshape(
+            tf.matmul(left, right, transpose_a=True),
+            [rows, *kernel, cell, cell, inputs, outputs],
+        )
+        product = tf.transpose(product, [0, 1, 3, 2, 4, 5, 6])
+        return Rows(tf.reshape(product, [rows, *self.filter_shape]), self.filter_shape)
+
+    def _stride_cell(self) -> int:
+        """The stride, if it is the same both ways and divides the kernel; or 1."""
+        stride = self.strides[0]
+        fits = (
+            len(self.kernel) == 2
+            and self.strides == [stride, stride]
+            and self.dilations == [1, 1]
+            and all(size % stride == 0 for size in self.kernel)
+        )
+        return stride if fits else 1
+
+    def _gathered_patches(self, image: tf.Tensor, kernel, strides) -> tf.Tensor:
+        """`[batch, positions * taps, channels]` of a padded image."""
+        sizes = image.shape[1:-1].as_list()
+        offsets = np.zeros([1] * 2 * len(sizes), np.int64)
+        for axis, (size, taps, stride, dilation) in enumerate(
+            zip(sizes, kernel, strides, self.dilations, strict=True)
+        ):
+            starts = np.arange(0, size - (taps - 1) * dilation, stride)
+            places = starts[:, np.newaxis] + dilation * np.arange(taps)
+            shape = np.ones(2 * len(sizes), int)
+            shape[[axis, axis + len(sizes)]] = places.shape
+            offsets = offsets * size + places.reshape(shape)
+        flat = tf.reshape(image, [-1, math.prod(sizes), image.shape[-1]])
+        return tf.gather(flat, tf.constant(offsets.ravel(), tf.int32), axis=1)
 
     def patches(self, image: tf.Tensor) -> tf.Tensor:
         """`[batch, positions, taps, channels]`, by slices: cheap with XLA too."""

@@ -1,0 +1,58 @@
+"""Convolutions are computed in chunks of rows; the result does not depend on them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients.rules import convolution
+
+LAYERS = {
+    "strides that divide the kernel": {"kernel_size": 4, "strides": 2},
+    "the same, padded": {"kernel_size": 4, "strides": 2, "padding": "same"},
+    "strides that do not": {"kernel_size": 3, "strides": 2, "padding": "same"},
+    "no strides": {"kernel_size": 3},
+    "dilated": {"kernel_size": 3, "dilation_rate": 2},
+}
+
+
+def norms_and_sum(layer, x, coefficients):
+    """By the engine, for a batch whose size is not known when it is traced."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, *x.shape[1:]])])
+    def run(images):
+        outputs = layer(images)
+        losses = tf.reduce_mean(tf.sin(outputs), axis=[1, 2, 3])
+        gradients = per_example_gradients(losses, layer.trainable_variables)
+        return gradients.norm_squared(), gradients.weighted_sum(coefficients)
+
+    return run(x)
+
+
+@pytest.mark.parametrize("by_products", [True, False])
+@pytest.mark.parametrize("kept_elements", [0, 40_000])
+@pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
+def test_chunks_give_what_a_tape_gives(
+    arguments, kept_elements, by_products, monkeypatch, rng
+):
+    monkeypatch.setattr(convolution, "_CHUNK_BYTES", 4 * 2**10)
+    monkeypatch.setattr(convolution, "_KEPT_ELEMENTS", kept_elements)
+    monkeypatch.setattr(convolution, "has_fast_matrix_products", lambda: by_products)
+    x = rng.normal(size=(7, 11, 13, 3)).astype(np.float32)
+    coefficients = rng.uniform(size=7).astype(np.float32)
+    layer = keras.layers.Conv2D(5, **arguments)
+    layer.build(x.shape)
+    norms, sums = norms_and_sum(layer, x, coefficients)
+    with tf.GradientTape() as tape:
+        losses = tf.reduce_mean(tf.sin(layer(x)), axis=[1, 2, 3])
+    rows = tape.jacobian(losses, layer.trainable_variables)
+    expected = sum(
+        np.square(row.numpy()).reshape(7, -1).sum(axis=1, dtype=np.float64)
+        for row in rows
+    )
+    np.testing.assert_allclose(norms, expected, rtol=1e-3)
+    for total, row in zip(sums, rows, strict=True):
+        np.testing.assert_allclose(
+            total, np.tensordot(coefficients, row, 1), atol=1e-6, rtol=1e-4
+        )
