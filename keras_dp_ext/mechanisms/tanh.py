@@ -11,10 +11,6 @@ from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.checks import check_guarantee, check_noise_multiplier
 from keras_dp_ext.noise.base import check_positive
 
-# The filter passes several times over a chunk: one that fits into a processor's
-# cache is several times faster than the engine's own 64 MB.
-_CHUNK_BYTES = 8 * 2**20
-
 
 class Tanh(Mechanism):
     """Squashes every coordinate of every per-example gradient, then adds noise.
@@ -40,7 +36,7 @@ class Tanh(Mechanism):
             published, over 1.
         guarantee: `"proven"` or `"published"`.
         chunk_bytes: How much memory the per-example gradients may take at a
-            time; by default 8 MB. The result does not depend on it.
+            time; by default 4 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
             data: use them to study the filter, never publish them. They are not
@@ -118,8 +114,7 @@ class Tanh(Mechanism):
             self.slope,
             self.l2_norm_clip if self.guarantee == "proven" else None,
         )
-        chunk_bytes = self.chunk_bytes or _CHUNK_BYTES
-        total = gradients.sum_of(filter_rows, chunk_bytes)
+        total = gradients.sum_of(filter_rows, self.chunk_bytes)
         if self.log_norms:
 
             def statistics(rows):
@@ -136,7 +131,7 @@ class Tanh(Mechanism):
                 return [tf.stack([present, norm, tf.square(norm), above], axis=1)]
 
             # A second pass: only those who study the filter pay for it.
-            (totals,) = gradients.sum_of(statistics, chunk_bytes)
+            (totals,) = gradients.sum_of(statistics, self.chunk_bytes)
             self._norm_totals.assign_add(totals)
         return total
 
