@@ -210,6 +210,46 @@ class Ledger:
                 merged.add(claim, sampling, count)
         return merged
 
+    def including(
+        self, total_releases: int, other: Ledger, other_total: int
+    ) -> tuple[Ledger, int]:
+        """This ledger and another one of the same optimizer's past, nothing twice.
+
+        Where one continues the other, it is the longer one. Where they part, as when
+        the weights of another training are loaded, both have been spent: this
+        ledger goes on, and what the other has released is added to it.
+
+        Args:
+            total_releases: The counter of releases that belongs to this ledger.
+            other: The ledger of a checkpoint, say.
+            other_total: The counter that belongs to it.
+
+        Returns:
+            The ledger that covers both, and its counter.
+        """
+        if other._continues(other_total, self, total_releases):
+            return other, other_total
+        if not self._continues(total_releases, other, other_total):
+            known = list(self._one_offs)
+            for entry in other.entries(other_total):
+                one_off = OneOff(*entry)
+                if one_off in known:
+                    known.remove(one_off)  # Loaded a second time.
+                else:
+                    self._one_offs.append(one_off)
+        return self, total_releases
+
+    def _continues(self, total: int, other: Ledger, other_total: int) -> bool:
+        """Whether all that `other` has released is the beginning of this ledger."""
+        if other_total > total:
+            return False
+
+        def begun(ledger: Ledger) -> list[Segment]:
+            return [s for s in ledger._segments if s.start < other_total]
+
+        count = len(other._one_offs)
+        return begun(self) == begun(other) and self._one_offs[:count] == other._one_offs
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ledger) and self.to_json() == other.to_json()
 

@@ -125,7 +125,7 @@ class PrivateOptimizer:
                 f"{type(self).__name__} reads per-example gradients off the traced "
                 "graph, and there is none with `run_eagerly=True`. Compile the "
                 "model without it, or write the loop with "
-                "`optimizer.minimize(losses, variables, tape=tape)`."
+                "`optimizer.minimize(losses, variables)` in a tf.function."
             )
         model = self._watched_model()
         if model is not None and not model.trainable_weights:
@@ -813,15 +813,17 @@ class PrivateOptimizer:
         return int(self.releases.numpy()), self._ledger_text.value
 
     def _restore_spent(self, releases: int, ledger_text: str) -> None:
-        """Takes over what a checkpoint has spent, unless more was spent since."""
-        if releases >= int(self.releases.numpy()):
-            before, ledger = self.ledger, Ledger.from_json(ledger_text)
-            if before.segments:
-                # What is open now stays open, whatever the checkpoint used.
-                now = before.segments[-1]
-                ledger.open(releases, now.claim, now.sampling)
-            self.releases.assign(releases)
-            self.ledger = ledger
+        """Takes over what a checkpoint has spent, beside what is known already."""
+        before = self.ledger
+        ledger, releases = before.including(
+            int(self.releases.numpy()), Ledger.from_json(ledger_text), releases
+        )
+        if before.segments:
+            # What is open now stays open, whatever the checkpoint used.
+            now = before.segments[-1]
+            ledger.open(releases, now.claim, now.sampling)
+        self.releases.assign(releases)
+        self.ledger = ledger
         # Old noise on new data would cancel out.
         self._noise_source.value.renew()
 
@@ -920,5 +922,5 @@ def _no_losses(optimizer) -> ValueError:
         "the whole batch cannot be made private any more. Train with `model.fit` "
         "(not through LossScaleOptimizer: with the mixed_float16 policy, compile "
         "with `auto_scale_loss=False`), or call "
-        "`optimizer.minimize(losses, variables, tape=tape)` in a custom loop."
+        "`optimizer.minimize(losses, variables)` in the tf.function of a custom loop."
     )

@@ -170,3 +170,29 @@ def test_windows_count_every_pass_they_touch():
             windows = shuffled.windows(start, stop)
             assert sum(windows) == stop - start
             assert sum(map(shuffled.participations, windows)) == len(touched)
+
+
+def test_a_ledger_that_continues_another_replaces_it():
+    short, long = Ledger(), Ledger()
+    for ledger in (short, long):
+        ledger.open(0, Claim(GaussianRelease(1.0)), Poisson(0.01))
+    long.open(50, Claim(GaussianRelease(2.0)), Poisson(0.01))
+    assert short.including(30, long, 80) == (long, 80)
+    assert long.including(80, short, 30) == (long, 80)
+
+
+def test_ledgers_that_part_are_both_spent_and_only_once():
+    own, foreign = Ledger(), Ledger()
+    own.open(0, Claim(GaussianRelease(5.0)), Poisson(0.01))
+    foreign.open(0, Claim(GaussianRelease(0.3)), Poisson(0.01))
+    expected = epsilon(
+        [
+            (GaussianRelease(5.0), Poisson(0.01), 20),
+            (GaussianRelease(0.3), Poisson(0.01), 10),
+        ],
+        1e-5,
+    )
+    for _ in range(2):
+        own, total = own.including(20, foreign, 10)
+        assert total == 20
+        assert own.epsilon(total, 1e-5) == pytest.approx(expected)
