@@ -212,6 +212,8 @@ def _copy_op(op, inputs, graph) -> list[tf.Tensor]:
         attrs=attributes,
         op_def=op.op_def,
     )
+    # The gradient of a call (a grouped convolution) is no attribute of the node.
+    copy._gradient_function = op._gradient_function
     return list(copy.outputs)
 
 
