@@ -71,18 +71,16 @@ class ProvenDirectional:
 
     def draw_noise(self, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
         unit = self._noise_multiplier * self._l2_norm_clip
-        noise = [
-            tf.cast(unit * scale, normal.dtype) * normal
-            for scale, normal in zip(
-                self._scales.current(), standard_normals(shapes, seed), strict=True
-            )
-        ]
         if self._pruning:
-            noise = [
-                tf.where(measured, value, 0.0)
-                for value, measured in zip(noise, self._pruning.measured(), strict=True)
-            ]
-        return noise
+            # No more is drawn than is measured, in a size that is known to XLA.
+            (drawn,) = standard_normals([(self._pruning.most_measured,)], seed)
+            normals = self._pruning.spread(drawn)
+        else:
+            normals = standard_normals(shapes, seed)
+        return [
+            tf.cast(unit * scale, normal.dtype) * normal
+            for scale, normal in zip(self._scales.current(), normals, strict=True)
+        ]
 
     def refine(self, noised: list[tf.Tensor]) -> list[tf.Tensor]:
         if not self._pruning:

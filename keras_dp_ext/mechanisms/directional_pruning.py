@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ import tensorflow as tf
 # Thresholds are quantiles of this many values at most: any mask made from noised
 # values is private, so an approximate quantile costs nothing but exactness.
 _QUANTILE_SAMPLE = 65_536
+
+# How many more may be large than such a quantile should let through: four standard
+# errors for a pruning ratio of 0.95.
+_QUANTILE_SLACK = 1.1
 
 
 class DirectionalPruning:
@@ -54,25 +59,56 @@ class DirectionalPruning:
                 for index, variable in enumerate(variables)
             ]
 
+        self._shapes = [tuple(variable.shape) for variable in variables]
+        self._sizes = [math.prod(shape) for shape in self._shapes]
+        share = _QUANTILE_SLACK * (1 - self._ratio) / 2
+        self._most_large = math.ceil(share * sum(self._sizes))
         self._memory = slots("pruning_memory")
         self._large = slots("pruning_large")
         self._release = add_variable(
             shape=(), dtype="int64", name="pruning_release", initializer="zeros"
         )
 
+    @property
+    def most_measured(self) -> int:
+        """The most coordinates that any release measures."""
+        size = sum(self._sizes)
+        return min(size, math.ceil(size / self._period) + self._most_large)
+
     def measured(self) -> list[tf.Tensor]:
         """For each variable, which coordinates the coming release measures."""
+        return self._by_variable(self._measured())
+
+    def spread(self, values: tf.Tensor) -> list[tf.Tensor]:
+        """Hands each measured coordinate a value of its own, the others zero.
+
+        Args:
+            values: `[most_measured]`.
+        """
+        measured = self._measured()
+        place = tf.maximum(tf.cumsum(tf.cast(measured, tf.int32)) - 1, 0)
+        spread = tf.where(measured, tf.gather(values, place), 0.0)
+        return self._by_variable(spread)
+
+    def _measured(self) -> tf.Tensor:
         turn = tf.cast(tf.convert_to_tensor(self._release), tf.int32) % self._period
-        masks, start = [], 0
-        for large in self._large:
-            shape = tuple(large.shape)
-            size = tf.TensorShape(shape).num_elements()
-            # Counting on over variables lets every small one have its turn.
-            position = (tf.range(start, start + size) + turn) % self._period
-            rotating = tf.reshape(position == 0, shape)
-            masks.append(rotating | (tf.convert_to_tensor(large) > 0))
-            start += size
-        return masks
+        # Counting on over variables lets every small one have its turn.
+        rotating = (tf.range(sum(self._sizes)) + turn) % self._period == 0
+        large = tf.concat(
+            [tf.reshape(tf.convert_to_tensor(v) > 0, [-1]) for v in self._large], axis=0
+        )
+        # Never more than there are draws for: two coordinates with the same noise
+        # would tell their difference.
+        large &= tf.cumsum(tf.cast(large, tf.int32)) <= self._most_large
+        return rotating | large
+
+    def _by_variable(self, flat: tf.Tensor) -> list[tf.Tensor]:
+        return [
+            tf.reshape(part, shape)
+            for part, shape in zip(
+                tf.split(flat, self._sizes), self._shapes, strict=True
+            )
+        ]
 
     def feed_back(self, noised: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Adds the memory, prunes, and keeps what is pruned for later.

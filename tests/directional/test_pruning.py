@@ -118,3 +118,50 @@ def test_update_is_as_sparse_as_asked_for_large_models(harness):
     for step in range(12):
         (update,) = h.release(rows, [step, 0])
     assert np.mean(update != 0) == pytest.approx(0.05, abs=0.01)
+
+
+def test_noise_is_drawn_for_measured_coordinates_only(harness, monkeypatch):
+    drawn, sample = [], dp.noise.Gaussian.sample
+
+    def recorded(self, shape, *arguments):
+        drawn.append(int(np.prod(shape)))
+        return sample(self, shape, *arguments)
+
+    monkeypatch.setattr(dp.noise.Gaussian, "sample", recorded)
+    rng = np.random.default_rng(5)
+    h = harness([(400, 5), (5,)], pruning_ratio=0.9, direction="uniform")
+    for step in range(3):
+        rows = [rng.standard_normal((4, *s)).astype("float32") for s in h.shapes]
+        h.release(rows, [step, 0])
+    measured = np.count_nonzero(_flat(h.noise([1, 2])))
+    # Of 2005, a 20th in turn (101) and a 20th with a tenth of slack (111).
+    assert set(drawn) == {212}
+    assert 150 < measured <= 212
+
+
+def test_measured_coordinates_have_independent_normals_of_their_own(harness):
+    rng = np.random.default_rng(6)
+    h = harness(SHAPES, pruning_ratio=0.7, direction="uniform")
+    for step in range(2):
+        h.release(_rows(rng), [step, 0])
+    noise = h.noises(4000)
+    scale = 1.1 * _flat(h.scales())
+    measured = np.any(noise != 0, axis=0)
+    assert np.all(noise[:, measured] != 0)
+    standard = noise[:, measured] / scale[measured]
+    assert np.abs(standard.mean(axis=0)).max() < 5 / np.sqrt(4000)
+    assert np.abs(standard.var(axis=0) - 1).max() < 5 * np.sqrt(2 / 4000)
+    correlation = np.corrcoef(standard.T) - np.eye(measured.sum())
+    assert np.abs(correlation).max() < 6 / np.sqrt(4000)
+
+
+def test_no_two_coordinates_share_a_draw_however_many_are_large(harness):
+    # A state that holds more large coordinates than any release leaves behind.
+    h = harness(SHAPES, pruning_ratio=0.9, direction="uniform")
+    for index, shape in enumerate(SHAPES):
+        h.state[f"pruning_large_{index}"].assign(np.ones(shape))
+    noise = _flat(h.noise([3, 4]))
+    released = noise[noise != 0]
+    assert len(np.unique(released)) == len(released) <= 22
+    bounded = _flat(h.bound(_rows(np.random.default_rng(7))))
+    assert np.all(bounded[noise == 0] == 0)
