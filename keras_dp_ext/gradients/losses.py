@@ -13,7 +13,7 @@ _HINT = (
     "Private training needs one loss for each example. Use a loss of "
     "`keras.losses` with any reduction, a loss function that returns one value "
     "per example, or `reduction=None`; in a custom loop pass the vector of "
-    "losses to `optimizer.minimize(losses, variables, tape=tape)`."
+    "losses to `optimizer.minimize(losses, variables)` in a tf.function."
 )
 
 
