@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling
-from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients import MaterializedGradients, per_example_gradients
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.gradients.probe import Probe
 from keras_dp_ext.gradients.state_updates import check_state_updates
@@ -125,7 +125,7 @@ class PrivateOptimizer:
                 f"{type(self).__name__} reads per-example gradients off the traced "
                 "graph, and there is none with `run_eagerly=True`. Compile the "
                 "model without it, or write the loop with "
-                "`optimizer.minimize(losses, variables)` in a tf.function."
+                "`optimizer.minimize(losses, variables, tape=tape)`."
             )
         model = self._watched_model()
         if model is not None and not model.trainable_weights:
@@ -172,14 +172,14 @@ class PrivateOptimizer:
 
         Args:
             loss: `[batch]` losses, or a function of no arguments that returns
-                them. Outside of a `tf.function` only the function will do. It is
-                traced anew in every call, so that it always sees the data that
-                it reads at that moment; this is slow. Call `minimize` in a
+                them. Outside of a `tf.function` the latter is traced anew in
+                every call, so that it always sees the data that it reads at that
+                moment; losses need a `tape`. Both are slow: call `minimize` in a
                 `tf.function` that takes the data as its arguments, as below.
             var_list: The trainable variables.
             grad_loss: Must be `None`; present for compatibility.
             name: Ignored; present for compatibility.
-            tape: Ignored; present for compatibility.
+            tape: Outside of a `tf.function`, the tape that recorded `loss`.
 
         Example:
 
@@ -195,7 +195,7 @@ class PrivateOptimizer:
         >>> int(optimizer.releases)
         1
         """
-        del name, tape
+        del name
         if grad_loss is not None:
             raise ValueError(
                 "Argument `grad_loss` must be None: scale the losses instead. "
@@ -209,14 +209,6 @@ class PrivateOptimizer:
                 self._traced_step(loss, variables)
                 return
             loss = loss()
-        if tf.executing_eagerly():
-            raise ValueError(
-                f"{type(self).__name__} reads per-example gradients off the traced "
-                "graph, and losses that were computed eagerly have none: it could "
-                "not be verified that examples are not mixed, and a NaN in one of "
-                "them would erase all the others. Call `minimize` in a tf.function, "
-                "or pass a function that computes the losses."
-            )
         loss = tf.convert_to_tensor(loss)
         if loss.shape.rank != 1:
             raise ValueError(
@@ -224,6 +216,9 @@ class PrivateOptimizer:
                 "(e.g. from a loss with `reduction=None`). Received: loss of shape "
                 f"{loss.shape}"
             )
+        if tf.executing_eagerly():
+            self._eager_step(loss, variables, tape)
+            return
         with self._without_autograph():
             self._step(tf.cast(loss, tf.float32), [], variables)
 
@@ -399,6 +394,45 @@ class PrivateOptimizer:
             self.minimize(loss_function(), variables)
 
         step()
+
+    def _eager_step(self, losses, variables, tape):
+        """Eager mode with a tape: every row by a backward pass through all of them."""
+        if tape is None:
+            raise ValueError(
+                "Argument `tape` is needed for losses that were computed eagerly. Pass "
+                "the tape that recorded them, or call `minimize` in a tf.function. "
+                f"Received: tape={tape}"
+            )
+        if not self.__dict__.setdefault("_warned_of_eager_mode", False):
+            self._warned_of_eager_mode = True
+            warnings.warn(
+                "Losses that were computed eagerly leave no graph behind, so it "
+                "cannot be verified that the model treats every example by itself "
+                "(BatchNormalization does not), and each step costs O(batch^2). Call "
+                "`minimize` in a tf.function instead.",
+                stacklevel=3,
+            )
+        self._ensure_built(variables)
+        group = self._group_size(losses)
+        with tape:
+            rows = tf.reduce_mean(
+                tf.reshape(tf.cast(losses, tf.float32), [-1, group]), axis=1
+            )
+        values = [getattr(variable, "value", variable) for variable in variables]
+        jacobian = tape.jacobian(
+            rows, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        if not all(bool(tf.reduce_all(tf.math.is_finite(j))) for j in jacobian):
+            # The rows pass through one another's zeros: 0 * NaN is NaN in all of them.
+            raise ValueError(
+                "A gradient is not finite, and in eager mode one such example would "
+                "erase all others from the sum. Nothing was released. Call `minimize` "
+                "in a tf.function, where it counts as zero by itself."
+            )
+        sums = self.mechanism.bound(MaterializedGradients(jacobian))
+        self._release_across_replicas(
+            sums, [], variables, self._expected_rows(losses, group)
+        )
 
     def _step(self, losses, data_independent, variables):
         """Traces one private update into the default graph."""

@@ -118,17 +118,21 @@ def test_a_changing_batch_size_in_a_custom_loop_must_be_announced():
         step(tf.constant(X[:5]), tf.constant(Y[:5]))
 
 
-def test_eager_losses_are_refused_as_nothing_can_be_verified():
+def test_eager_losses_warn_that_nothing_is_verified_and_refuse_what_is_not_finite():
     # A tape differentiates every row through the whole batch: 0 * NaN of one
     # example would make the gradients of all others NaN, and count as zero.
     net, optimizer = model(), dp.optimizers.DPSGD()
     poisoned = np.concatenate([np.full_like(X[:1], np.nan), X[1:]])
-    for x in (X, poisoned):
-        with tf.GradientTape() as tape:
-            losses = keras.losses.mean_squared_error(Y, net(x))
-        with pytest.raises(ValueError, match=r"not be verified.*tf\.function"):
-            optimizer.minimize(losses, net.trainable_variables, tape=tape)
+    with tf.GradientTape() as tape:
+        losses = keras.losses.mean_squared_error(Y, net(poisoned))
+    with (
+        pytest.warns(UserWarning, match="cannot be verified"),
+        pytest.raises(ValueError, match=r"not finite.*tf\.function"),
+    ):
+        optimizer.minimize(losses, net.trainable_variables, tape=tape)
     assert int(optimizer.releases.numpy()) == 0
+    with pytest.raises(ValueError, match="tape"):
+        optimizer.minimize(losses, net.trainable_variables)
 
 
 def test_two_losses_of_which_one_would_be_forgotten():
