@@ -11,11 +11,6 @@ import tensorflow as tf
 #: Half of the distance between 1 and the next float32.
 UNIT_ROUNDOFF = 2.0**-24
 
-# Rounding below this part of a squared norm is left out: 5e-5 of the norm, which
-# docs/reliability.md says clipped rows may exceed their bound by.
-_NEGLIGIBLE = 1e-4
-
-
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -90,19 +85,19 @@ def _in_own_units(factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return factor / unit, tf.reshape(unit, [-1])
 
 
-def _sum_of_pairs(terms: tf.Tensor, absolute: tf.Tensor, depth: int) -> tf.Tensor:
-    """The sum of `[rows, T, T]` terms, plus what rounding may have lost.
+def _ghost_norm_squared(products: tf.Tensor) -> tf.Tensor:
+    """`|sum_t u_t|^2` from the float64 inner products `u_t . u_s`, `[rows, T, T]`.
 
-    Args:
-        terms: Products of inner products.
-        absolute: `[rows]`, the square root of a bound on the sum of magnitudes.
-        depth: Number of products in the inner products of one term.
+    Terms can cancel. In float64 that costs nothing, but what a *sum* of the `u_t` is
+    in float32 may be mostly rounding then: as many roundings as there are terms, of
+    their magnitudes (Higham, "Accuracy and Stability of Numerical Algorithms",
+    section 3.1). It is added to the norm, so that clipping is never too weak.
     """
-    # One axis after the other: the error grows with 2 T, not with T^2.
-    exact = tf.reduce_sum(tf.reduce_sum(terms, axis=2), axis=1)
-    positions = tf.cast(tf.shape(terms)[1], tf.float32)
-    lost = (depth + 4.0 + 2.0 * positions) * UNIT_ROUNDOFF * tf.square(absolute)
-    return tf.where(lost > _NEGLIGIBLE * exact, tf.maximum(exact, 0.0) + lost, exact)
+    exact = tf.maximum(tf.reduce_sum(products, axis=[1, 2]), 0.0)
+    magnitudes = tf.sqrt(tf.linalg.diag_part(products))
+    terms = tf.cast(tf.shape(products)[1] + 1, tf.float64)
+    lost = terms * UNIT_ROUNDOFF * tf.reduce_sum(magnitudes, axis=1)
+    return tf.cast(tf.square(tf.sqrt(exact) + lost), tf.float32)
 
 
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
@@ -205,22 +200,11 @@ class OuterProducts(Contribution):
         return inner * tf.square(left_unit * right_unit)
 
     def _ghost_norm_squared(self):
-        """`|sum_t a_t (x) d_t|^2 = sum_ts (a_t . a_s) (d_t . d_s)`.
-
-        Terms can cancel; what rounding may have taken away is added, so that the
-        result is never too small and clipping never too weak. A sum of n products
-        is wrong by at most n roundings of the sum of their magnitudes (Higham,
-        "Accuracy and Stability of Numerical Algorithms", section 3.1).
-        """
-        left, left_unit = _in_own_units(self._left)
-        right, right_unit = _in_own_units(self._right)
+        """`|sum_t a_t (x) d_t|^2 = sum_ts (a_t . a_s) (d_t . d_s)`."""
+        left, right = (tf.cast(f, tf.float64) for f in (self._left, self._right))
         left = tf.matmul(left, left, transpose_b=True)
         right = tf.matmul(right, right, transpose_b=True)
-        absolute = tf.reduce_sum(
-            tf.sqrt(tf.linalg.diag_part(left) * tf.linalg.diag_part(right)), axis=1
-        )
-        total = _sum_of_pairs(left * right, absolute, sum(self._sizes[1:]))
-        return total * tf.square(left_unit * right_unit)
+        return _ghost_norm_squared(left * right)
 
     def weighted_sum(self, coefficients):
         if self.is_materialized:
@@ -270,10 +254,10 @@ class Lookups(Contribution):
         gradients = self._gradients
         if scale is not None:
             gradients = gradients / tf.gather(scale, self._indices)
+        gradients = tf.cast(gradients, tf.float64)
         same = tf.equal(self._indices[:, :, None], self._indices[:, None, :])
         inner = tf.matmul(gradients, gradients, transpose_b=True)
-        absolute = tf.reduce_sum(tf.sqrt(tf.linalg.diag_part(inner)), axis=1)
-        return _sum_of_pairs(tf.where(same, inner, 0.0), absolute, self.shape[1])
+        return _ghost_norm_squared(tf.where(same, inner, tf.zeros([], inner.dtype)))
 
     def weighted_sum(self, coefficients):
         return tf.math.unsorted_segment_sum(

@@ -413,6 +413,8 @@ class PrivateOptimizer:
                 stacklevel=3,
             )
         self._ensure_built(variables)
+        self.begin_session(find_fit(self))
+        self._warn_of_reproducible_noise()
         group = self._group_size(losses)
         with tape:
             rows = tf.reduce_mean(
