@@ -47,8 +47,8 @@ def test_rows_that_are_not_finite_count_as_zero(name, value):
     poisoned[2].reshape(-1)[1] = value
     norms, *sums = run(poisoned)
     assert np.isfinite(norms).all()
-    if name == "LayerNormalization" and value == 1e30:
-        return  # Normalised away: the gradient is finite, and counts.
+    if name in ("LayerNormalization", "shared layer") and value == 1e30:
+        return  # Normalised away, or saturated: the gradient is finite, and counts.
     assert norms[2] == 0
     _, *expected = run(np.delete(x, 2, axis=0))
     for computed, clean in zip(sums, expected, strict=True):
