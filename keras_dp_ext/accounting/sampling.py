@@ -154,6 +154,11 @@ class FullBatch(Sampling):
         return "the full data set in every release, no amplification"
 
 
+def lots_per_epoch(num_examples: int, batch_size: int) -> int:
+    """How many random lots count as one epoch: together about as large as the data."""
+    return max(1, round(num_examples / batch_size))
+
+
 def get(identifier: Sampling | Mapping[str, Any]) -> Sampling:
     """The sampling that `identifier` stands for.
 

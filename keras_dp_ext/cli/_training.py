@@ -138,8 +138,14 @@ class Training:
 
     @property
     def steps_per_epoch(self) -> int:
-        """As in `model.fit`: the last batch may be smaller, but it is a batch."""
-        return math.ceil(self.arguments.num_examples / self.arguments.batch_size)
+        """As the data pipelines of this package have it."""
+        from keras_dp_ext.accounting.sampling import lots_per_epoch
+
+        arguments = self.arguments
+        if arguments.sampling in ("poisson", "with-replacement"):
+            return lots_per_epoch(arguments.num_examples, arguments.batch_size)
+        # As in `model.fit`: the last batch may be smaller, but it is a batch.
+        return math.ceil(arguments.num_examples / arguments.batch_size)
 
     @property
     def steps(self) -> int | None:

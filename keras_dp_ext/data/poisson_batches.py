@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.accounting.sampling import Poisson
+from keras_dp_ext.accounting.sampling import Poisson, lots_per_epoch
 from keras_dp_ext.data import _arrays, _checks, _pipeline
 from keras_dp_ext.data.capacity import overflow_delta, smallest_capacity
 from keras_dp_ext.data.sampling_label import SamplingLabel, attach
@@ -88,7 +88,7 @@ def poisson_batches(
     _checks.batch_size(batch_size, num_examples)
     _checks.positive_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
-        steps_per_epoch = max(1, round(num_examples / batch_size))
+        steps_per_epoch = lots_per_epoch(num_examples, batch_size)
     _checks.positive_integer("steps_per_epoch", steps_per_epoch)
     if not 0.0 < max_overflow_delta < 1.0:
         raise ValueError(

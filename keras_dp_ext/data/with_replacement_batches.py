@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.accounting.sampling import WithReplacement
+from keras_dp_ext.accounting.sampling import WithReplacement, lots_per_epoch
 from keras_dp_ext.data import _arrays, _checks, _pipeline
 from keras_dp_ext.data.sampling_label import SamplingLabel, attach
 
@@ -53,7 +53,7 @@ def with_replacement_batches(
     _checks.batch_size(batch_size, num_examples)
     physical_batch_size = _checks.physical_batch_size(batch_size, accumulation_steps)
     if steps_per_epoch is None:
-        steps_per_epoch = max(1, round(num_examples / batch_size))
+        steps_per_epoch = lots_per_epoch(num_examples, batch_size)
     _checks.positive_integer("steps_per_epoch", steps_per_epoch)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:

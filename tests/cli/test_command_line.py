@@ -22,7 +22,7 @@ MNIST = [
     "--delta",
     "1e-5",
 ]
-STEPS = 60 * 235
+STEPS = 60 * 234
 SAMPLED = accounting.Poisson(256 / 60_000)
 
 
@@ -157,7 +157,7 @@ def test_shuffled_data_gets_both_figures(capsys):
     )
     release = accounting.GaussianRelease(4.0)
     unamplified = accounting.epsilon([(release, accounting.FullBatch(), 60)], 1e-5)
-    poisson = accounting.epsilon([(release, SAMPLED, STEPS)], 1e-5)
+    poisson = accounting.epsilon([(release, SAMPLED, 60 * 235)], 1e-5)
     assert result["epsilon"] == pytest.approx(unamplified)
     assert result["epsilon_if_poisson"] == pytest.approx(poisson)
     assert "zero-out" in result["adjacency"]
@@ -193,7 +193,7 @@ def test_delta_defaults_to_a_power_of_ten_below_one_over_n(capsys):
 def test_people_read_a_report(capsys):
     code, out, _ = run(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
     assert code == 0
-    assert out.startswith("epsilon            2.6   at delta 1e-05")
+    assert out.startswith("epsilon            2.594   at delta 1e-05")
     assert "Poisson sampling" in out and "add or remove one example" in out
 
 
@@ -322,3 +322,16 @@ def test_the_module_runs_and_needs_no_tensorflow():
         check=True,
     )
     assert "--noise-multiplier" in helped.stdout
+
+
+def test_an_epoch_is_as_many_steps_as_the_data_pipeline_makes_of_it(capsys):
+    import numpy as np
+
+    from keras_dp_ext.data import poisson_batches
+
+    lots = poisson_batches(np.zeros([1000, 1], np.float32), batch_size=300)
+    training = ("--num-examples", 1000, "--batch-size", 300, "--epochs", 2)
+    summary = run_json(
+        capsys, "epsilon", "--noise-multiplier", 1.1, *training, "--delta", 1e-5
+    )
+    assert summary["steps"] == 2 * len(lots) == 6
