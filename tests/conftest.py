@@ -25,3 +25,17 @@ def two_logical_devices():
         )
     except RuntimeError:
         pass  # TensorFlow has started already.
+
+
+@pytest.fixture(scope="session")
+def mirrored():
+    """Two replicas, one strategy for all tests of a process.
+
+    TensorFlow numbers the collectives of every strategy from the start: those of two
+    strategies on the same devices can meet, and wait for ever.
+    """
+    import tensorflow as tf
+
+    if len(tf.config.list_logical_devices("CPU")) < 2:
+        pytest.skip("TensorFlow started with one device")
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -57,11 +57,10 @@ def test_axes_that_were_learnt_keep_the_claim(direction):
 
 
 @pytest.mark.parametrize("name", ["dpsgd", "directional", "encoding"])
-def test_replicas_share_one_bound_and_one_noise(name):
+def test_replicas_share_one_bound_and_one_noise(name, mirrored):
     mechanism, arguments = MECHANISMS[name]
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    two = Replay(mechanism, strategy, **arguments)
-    assert strategy.num_replicas_in_sync == 2
+    two = Replay(mechanism, mirrored, **arguments)
+    assert mirrored.num_replicas_in_sync == 2
     assert harness.worst_excess(two, ("random", "huge", "opposed")) <= 1 + TOLERANCE
     one = Replay(mechanism, **arguments)
     lot, _ = harness.neighbours("random")

@@ -27,13 +27,6 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def mirrored():
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("TensorFlow started with one device")
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-
 def batches(examples=64):
     dataset = tf.data.Dataset.from_tensor_slices(data(examples))
     return dataset.batch(16, drop_remainder=True)
