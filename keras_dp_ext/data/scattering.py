@@ -94,11 +94,13 @@ class Scattering(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         images = tf.transpose(tf.cast(inputs, tf.float32), [0, 3, 1, 2])
         stride = 2**self.scales
-        margins = [
-            [stride, extent - size - stride]
-            for extent, size in zip(self._extents, images.shape[2:], strict=True)
-        ]
-        images = tf.pad(images, [[0, 0], [0, 0], *margins], mode="REFLECT")
+        for axis, extent in enumerate(self._extents, start=2):
+            size = images.shape[axis]
+            # Reflected as often as needed; `tf.pad` would do it once only.
+            places = np.pad(
+                np.arange(size), (stride, extent - size - stride), mode="reflect"
+            )
+            images = tf.gather(images, places, axis=axis)
         spectrum = _fourier(images)
         orders = [[self._average(images[:, :, tf.newaxis], 0)], [], []]
         for first in range(self.scales):

@@ -141,7 +141,7 @@ def test_norms_are_logged_only_on_request_and_say_how_far_from_one_they_are():
     mechanism = Tanh(log_norms=True, l2_norm_clip=0.1)
     mechanism.build(
         [],
-        lambda shape, dtype, name, initializer: keras.Variable(
+        lambda shape, dtype, name, initializer, saved: keras.Variable(
             np.zeros(shape), dtype=dtype, name=name
         ),
     )
