@@ -158,11 +158,11 @@ class OuterProducts(Contribution):
         return self._left.shape[1], self._left.shape[2], self._right.shape[2]
 
     def _prefers_ghost(self) -> bool:
-        """Gram matrices cost T^2 (I + O), materialising costs T I O."""
+        """Gram matrices cost T^2 (I + O), twice for float64; materialising T I O."""
         positions, inputs, outputs = self._sizes
         if positions is None:
             return False
-        return positions * (inputs + outputs) < inputs * outputs
+        return 2 * positions * (inputs + outputs) < inputs * outputs
 
     def finite_rows(self):
         """Products are finite if the largest of them is: no need to form them."""
