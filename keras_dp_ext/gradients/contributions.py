@@ -70,6 +70,10 @@ class Contribution(abc.ABC):
             )
         )
 
+    def sum_of_finite(self, coefficients: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
+        """`weighted_sum` for coefficients that are zero where a row is not `finite`."""
+        return self.sanitized(finite).weighted_sum(coefficients)
+
 
 def _in_own_units(factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Every row divided by its largest magnitude, and these magnitudes.

@@ -174,7 +174,7 @@ class LazyGradients(PerExampleGradients):
         return [
             tf.zeros(shape)
             if contribution is None
-            else contribution.sanitized(finite).weighted_sum(coefficients)
+            else contribution.sum_of_finite(coefficients, finite)
             for contribution, shape in zip(
                 self._contributions, self.shapes, strict=True
             )

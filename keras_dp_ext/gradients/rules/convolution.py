@@ -210,8 +210,8 @@ class FilterGradients(Contribution):
         self._products = products
         self._kernel = kernel
 
-    def _for_each_chunk(self, function, shape):
-        """`[rows, *shape]`: what `function` makes of the contribution of a chunk."""
+    def _for_each_chunk(self, function, *shapes):
+        """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
         rows = self._image.shape[0]
         if rows is not None and rows <= self._chunk:
             return function(self._products(self._image, self._gradient))
@@ -229,14 +229,29 @@ class FilterGradients(Contribution):
                 )
             ),
             tf.range(count) * chunk,
-            fn_output_signature=tf.TensorSpec([chunk, *shape], tf.float32),
+            fn_output_signature=[
+                tf.TensorSpec([chunk, *shape], tf.float32) for shape in shapes
+            ],
         )
-        return tf.reshape(results, [-1, *shape])[:rows]
+        return [
+            tf.reshape(result, [-1, *shape])[:rows]
+            for result, shape in zip(results, shapes, strict=True)
+        ]
 
     @functools.cached_property
-    def _rows(self) -> Rows:
-        rows = self._for_each_chunk(lambda part: part.rows(), self.shape)
-        return Rows(rows, self.shape)
+    def _kept(self) -> tuple[Rows, tf.Tensor]:
+        """All rows, zeros in place of those that are not finite, and their norms.
+
+        Both are made while a chunk is in cache: later passes over all rows would
+        cost as much as the products.
+        """
+
+        def rows_and_norms(part):
+            norms = part.norm_squared()
+            return [part.sanitized(tf.math.is_finite(norms)).rows(), norms]
+
+        rows, norms = self._for_each_chunk(rows_and_norms, self.shape, [])
+        return Rows(rows, self.shape), norms
 
     @property
     def _keeps_rows(self) -> bool:
@@ -244,8 +259,9 @@ class FilterGradients(Contribution):
 
     def norm_squared(self, scale=None):
         if self._keeps_rows:
-            return self._rows.norm_squared(scale)
-        norms = self._for_each_chunk(lambda part: part.norm_squared(scale), [])
+            rows, norms = self._kept
+            return norms if scale is None else rows.norm_squared(scale)
+        (norms,) = self._for_each_chunk(lambda part: [part.norm_squared(scale)], [])
         lost = self._rounding_of_sum()
         if scale is not None:
             lost /= tf.reduce_min(scale)
@@ -268,14 +284,17 @@ class FilterGradients(Contribution):
         return terms * UNIT_ROUNDOFF * math.sqrt(taps) * image * gradient
 
     def weighted_sum(self, coefficients):
-        if "_rows" in self.__dict__:
-            return self._rows.weighted_sum(coefficients)
+        if "_kept" in self.__dict__:
+            return self._kept[0].weighted_sum(coefficients)
         return self._kernel(
             _unsplit(self._image), _unsplit(scale_rows(coefficients, self._gradient))
         )
 
     def rows(self):
-        return self._rows.rows()
+        return self._kept[0].rows()
+
+    def finite_rows(self):
+        return tf.math.is_finite(self._kept[1])
 
     def map_factors(self, change):
         return FilterGradients(
@@ -288,9 +307,15 @@ class FilterGradients(Contribution):
         )
 
     def sanitized(self, finite):
-        if "_rows" in self.__dict__:
-            return self._rows.sanitized(finite)
+        if "_kept" in self.__dict__:
+            return self._kept[0].sanitized(finite)
         return super().sanitized(finite)
+
+    def sum_of_finite(self, coefficients, finite):
+        if "_kept" in self.__dict__:
+            # What is kept is finite.
+            return self._kept[0].weighted_sum(coefficients)
+        return super().sum_of_finite(coefficients, finite)
 
 
 def _divisor(number: int, most: int) -> int:
