@@ -260,7 +260,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         context = self._context or FitContext(self.model)
         num_examples = _agreed("num_examples", self.num_examples, context.num_examples)
         batch_size = _agreed("batch_size", self.batch_size, context.batch_size)
-        _discard_unfinished_lot(optimizer)
+        optimizer.discard_unfinished_lot()
         sampling = self._sampling_of_lots(context, num_examples, batch_size)
         if self.delta is None:
             self._delta = _delta_of(num_examples)
@@ -385,17 +385,6 @@ def _within_a_pass(batches: int, steps_per_epoch: int) -> int:
     epochs, and then has `ceil(steps_per_epoch / batches)` of them in an epoch.
     """
     return max(1, steps_per_epoch // math.ceil(steps_per_epoch / batches or 1))
-
-
-def _discard_unfinished_lot(optimizer: Any) -> None:
-    """Forgets the batches of a lot that an interruption has cut off.
-
-    The data begins with a new lot. Together with a part of an old one each release
-    would hold parts of two lots, and an example of both of them twice.
-    """
-    if (optimizer.gradient_accumulation_steps or 1) > 1:
-        for variable in (optimizer._micro_step, *optimizer._lot):
-            variable.assign(keras.ops.zeros_like(variable))
 
 
 def _agreed(name: str, given: int | None, found: int | None) -> int | None:

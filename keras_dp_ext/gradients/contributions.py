@@ -50,13 +50,7 @@ class Contribution(abc.ABC):
 
     def sliced(self, start: tf.Tensor, size: int) -> Contribution:
         """Rows `start .. start + size` only."""
-        return self.map_factors(
-            lambda factor: tf.slice(
-                factor,
-                [start] + [0] * (factor.shape.rank - 1),
-                [size] + [-1] * (factor.shape.rank - 1),
-            )
-        )
+        return self.map_factors(lambda factor: slice_rows(factor, start, size))
 
     def sanitized(self, finite: tf.Tensor) -> Contribution:
         """Zeros in place of the rows that are not `finite`: NaN * 0 is NaN."""
@@ -102,6 +96,11 @@ def _ghost_norm_squared(products: tf.Tensor) -> tf.Tensor:
     terms = tf.cast(tf.shape(products)[1] + 1, tf.float64)
     lost = terms * UNIT_ROUNDOFF * tf.reduce_sum(magnitudes, axis=1)
     return tf.cast(tf.square(tf.sqrt(exact) + lost), tf.float32)
+
+
+def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:
+    others = value.shape.rank - 1
+    return tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
 
 
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:

@@ -347,9 +347,10 @@ class PrivateOptimizer:
         They are not noised, and would be saved with the model.
         """
         super().finalize_variable_values(var_list)
-        self._discard_unfinished_lot()
+        self.discard_unfinished_lot()
 
-    def _discard_unfinished_lot(self):
+    def discard_unfinished_lot(self) -> None:
+        """Forgets the batches of a lot that is not complete, if there are any."""
         if self.built and self._micro_step is not None:
             self._micro_step.assign(0)
             for accumulator in self._lot:
@@ -374,7 +375,7 @@ class PrivateOptimizer:
             thread.submit(self._leave_session, session).result()
 
     def _leave_session(self, session) -> None:
-        self._discard_unfinished_lot()
+        self.discard_unfinished_lot()
         accounted = self._session_of_segment.value
         if accounted is not None and accounted() is not session:
             self.open_segment(FullBatch())

@@ -17,6 +17,7 @@ from keras_dp_ext.gradients.contributions import (
     OuterProducts,
     Rows,
     scale_rows,
+    slice_rows,
 )
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
@@ -224,8 +225,8 @@ class FilterGradients(Contribution):
         results = tf.map_fn(
             lambda start: function(
                 self._products(
-                    _slice_rows(image, start, chunk),
-                    _slice_rows(gradient, start, chunk),
+                    slice_rows(image, start, chunk),
+                    slice_rows(gradient, start, chunk),
                 )
             ),
             tf.range(count) * chunk,
@@ -329,11 +330,6 @@ def _with_rows(value: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     padding = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
     padded = tf.cond(missing > 0, lambda: tf.pad(value, padding), lambda: value)
     return tf.ensure_shape(padded, [None, *value.shape[1:]])
-
-
-def _slice_rows(value: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:
-    others = value.shape.rank - 1
-    return tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
 
 
 class ConvolutionProducts(Contribution):
