@@ -6,8 +6,9 @@ EXTRAS ?= dev
 # Written last: a half-made environment has no stamp and is made again.
 STAMP = $(VENV)/.installed-$(EXTRAS)
 
-# One process a core; a file of tests stays together.
-PARALLEL ?= -n 2 --dist loadfile
+# One process a core; a file of tests stays together. A test that kills its process
+# is tried again in a new one, but not for ever.
+PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -32,7 +33,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL)
 
 test-full: $(STAMP)
-	$(BIN)/python -m pytest -m "slow or not slow" $(PARALLEL)
+	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -m "slow or not slow" $(PARALLEL)
 
 # What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
 COLAB = .venv-colab

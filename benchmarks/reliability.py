@@ -94,7 +94,7 @@ ROWS = [
         "A fork during training does not hang",
         "fork while another thread trains",
         "fork_during_training",
-        20,
+        100,
     ),
     (
         "Secure noise hides the sum in its last bits, too",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 
 import numpy as np
@@ -68,26 +67,21 @@ class NoiseSource:
 
     def renew(self) -> None:
         """Starts a new stream, e.g. after a checkpoint was restored."""
-        self._key.assign(self._new_key())
-        if self._seed is None:
-            self._counter.assign(0)
+        with tf.init_scope():
+            self._key.assign(self._new_key())
+            if self._seed is None:
+                self._counter.assign(0)
 
 
-def _renew_all() -> None:
+def _leave_the_key_to_the_child() -> None:
+    """A forked child goes on with the stream of noise that its parent leaves here.
+
+    It is the parent that changes: if another of its threads was inside TensorFlow
+    when it forked, TensorFlow's locks stay taken in the child for ever, and whatever
+    touched TensorFlow there (in a worker that only loads data, too) would hang.
+    """
     for source in list(_SOURCES):
         source.renew()
 
 
-def _renew_in_child() -> None:
-    """A forked child would repeat its parent's noise.
-
-    If another thread was inside TensorFlow when the process forked, TensorFlow's
-    locks stay taken in the child for ever: it cannot train there, and the fork
-    (e.g. of a worker that loads data) must not hang with it.
-    """
-    thread = threading.Thread(target=_renew_all, daemon=True)
-    thread.start()
-    thread.join(timeout=1.0)
-
-
-os.register_at_fork(after_in_child=_renew_in_child)
+os.register_at_fork(after_in_parent=_leave_the_key_to_the_child)

@@ -84,7 +84,9 @@ def test_epsilon_grows_with_what_is_released(multiplier, rate, count):
     epsilon = spent(multiplier, rate, count)
     slack = 1 + 1e-9
     assert 0 <= epsilon <= spent(multiplier, rate, count + 1) * slack
-    assert epsilon <= spent(multiplier, min(1.0, 1.1 * rate), count) * slack
+    if rate < 0.45:
+        # Beyond one half, dp_accounting forgoes amplification for some low orders.
+        assert epsilon <= spent(multiplier, 1.1 * rate, count) * slack
     assert spent(1.1 * multiplier, rate, count) <= epsilon * slack
     assert spent(multiplier, rate, count, delta=1e-4) <= epsilon * slack
     assert epsilon <= spent(multiplier, 1.0, count) * slack
