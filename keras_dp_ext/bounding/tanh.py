@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients.base import RowMap
+from keras_dp_ext.gradients.base import RowMap, WeightedRows
 
 
 def tanh_filter(
@@ -51,30 +51,32 @@ def tanh_rows(
             them as they are, with a sensitivity of `output_range * sqrt(n)`.
 
     Returns:
-        A function of a list of `[chunk, *shape]` tensors that returns such a list.
+        A function of a list of `[chunk, *shape]` tensors.
     """
 
-    def filter_rows(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        # Scaling by c is left to the last pass: a pass over all per-example
-        # gradients is what this bound costs.
+    def filter_rows(gradients: list[tf.Tensor]) -> WeightedRows:
+        # Scaling is left to the sum: a pass over all per-example gradients is what
+        # this bound costs.
         factor = slope / active_range
         filtered = [tf.tanh(row if factor == 1 else factor * row) for row in gradients]
         if l2_norm_clip is None:
-            return [output_range * row for row in filtered]
+            rows = tf.shape(filtered[0])[0]
+            return WeightedRows(filtered, tf.fill([rows], float(output_range)))
         norm = output_range * row_norms(filtered)
         shrink = output_range * tf.minimum(1.0, l2_norm_clip / norm)
-        return [
-            row * tf.reshape(shrink, [-1] + [1] * (row.shape.rank - 1))
-            for row in filtered
-        ]
+        return WeightedRows(filtered, shrink)
 
     return filter_rows
 
 
 def row_norms(rows: Sequence[tf.Tensor]) -> tf.Tensor:
     """`[chunk]`: the L2 norm of every row, over all variables together."""
-    squares = [
-        tf.reduce_sum(tf.square(row), axis=list(range(1, row.shape.rank)))
-        for row in rows
-    ]
+    if rows[0].shape[0] == 1:
+        # Needs no copy of the row, which may be millions of numbers long.
+        squares = [2.0 * tf.nn.l2_loss(row)[tf.newaxis] for row in rows]
+    else:
+        squares = [
+            tf.reduce_sum(tf.square(row), axis=list(range(1, row.shape.rank)))
+            for row in rows
+        ]
     return tf.sqrt(tf.add_n(squares))

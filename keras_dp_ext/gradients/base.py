@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
+
+
+class WeightedRows(NamedTuple):
+    """Rows that are yet to be multiplied by a coefficient each.
+
+    Multiplying and adding up is one pass over the rows then, instead of three.
+    """
+
+    rows: list[tf.Tensor]
+    coefficients: tf.Tensor
+
+    def sum(self) -> list[tf.Tensor]:
+        if self.rows[0].shape[0] == 1:
+            return [self.coefficients[0] * rows[0] for rows in self.rows]
+        return [
+            tf.tensordot(self.coefficients, rows, axes=[[0], [0]]) for rows in self.rows
+        ]
+
 
 # A map over a chunk of materialised gradients: one `[chunk, *shape]` tensor for
 # each variable in, the same out. Row b of the output may depend on row b of the
 # input only: that is what makes the sum's sensitivity that of one row.
-RowMap = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+RowMap = Callable[[list[tf.Tensor]], list[tf.Tensor] | WeightedRows]
+
+
+def sum_of_mapped(row_map: RowMap, rows: list[tf.Tensor]) -> list[tf.Tensor]:
+    """For each tensor that `row_map` makes of `rows`, the sum over the rows."""
+    mapped = row_map(rows)
+    if isinstance(mapped, WeightedRows):
+        return mapped.sum()
+    return [tf.reduce_sum(result, axis=0) for result in mapped]
 
 
 class PerExampleGradients(abc.ABC):
@@ -53,7 +80,7 @@ class PerExampleGradients(abc.ABC):
         """For each variable, the sum over rows of `row_map(gradients)`.
 
         Rows are materialised in chunks of at most `bytes_limit` bytes (default:
-        `DEFAULT_CHUNK_BYTES`), so memory does not grow with the batch.
+        `DEFAULT_CHUNK_BYTES`), two at a time: memory does not grow with the batch.
         """
 
 
@@ -115,4 +142,4 @@ class MaterializedGradients(PerExampleGradients):
 
     def sum_of(self, row_map, bytes_limit=None):
         del bytes_limit  # The rows are in memory already.
-        return [tf.reduce_sum(row, axis=0) for row in row_map(self._rows)]
+        return sum_of_mapped(row_map, self._rows)

@@ -98,6 +98,24 @@ def _ghost_norm_squared(products: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.square(tf.sqrt(exact) + lost), tf.float32)
 
 
+def have_finite_products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    """`[rows]`: whether all sums of products of entries of two factors are finite.
+
+    Each is at most the product of the sums of all magnitudes. (Largest magnitudes
+    would do, but a maximum may forget a NaN.)
+    """
+    magnitudes = [
+        tf.reduce_sum(tf.abs(factor), axis=list(range(1, factor.shape.rank)))
+        for factor in (left, right)
+    ]
+    # Leaves room for the rounding of a sum.
+    return magnitudes[0] * magnitudes[1] < _HUGE
+
+
+#: Half of the greatest float32, about.
+_HUGE = 1.7e38
+
+
 def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:
     others = value.shape.rank - 1
     return tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
@@ -168,16 +186,15 @@ class OuterProducts(Contribution):
         return 2 * positions * (inputs + outputs) < inputs * outputs
 
     def finite_rows(self):
-        """Products are finite if the largest of them is: no need to form them."""
-        if self._sizes[0] == 1 or self._prefers_ghost():
-            return tf.math.is_finite(self.norm_squared())
-        return super().finite_rows()
+        return have_finite_products(self._left, self._right)
 
     @functools.cached_property
     def _materialized(self) -> tf.Tensor:
         """`[rows, inputs, outputs]`."""
-        if self._sizes[0] == 1:
-            # Broadcasting: a matrix product of depth 1 costs several times more.
+        positions, inputs, outputs = self._sizes
+        is_one_large_product = self._left.shape[0] == 1 and inputs * outputs > 2**16
+        if positions == 1 and not is_one_large_product:
+            # Broadcasting: small matrix products of depth 1 cost several times more.
             return self._left[:, 0, :, tf.newaxis] * self._right[:, :1]
         return tf.matmul(self._left, self._right, transpose_a=True)
 

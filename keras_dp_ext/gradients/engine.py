@@ -11,7 +11,11 @@ import tensorflow as tf
 from keras_dp_ext.gradients import contributions as forms
 from keras_dp_ext.gradients import graph as graph_lib
 from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
-from keras_dp_ext.gradients.base import PerExampleGradients, rows_per_chunk
+from keras_dp_ext.gradients.base import (
+    PerExampleGradients,
+    rows_per_chunk,
+    sum_of_mapped,
+)
 from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.recurrent import unfold_loops
 from keras_dp_ext.gradients.registry import find_rule
@@ -146,9 +150,10 @@ class LazyGradients(PerExampleGradients):
     def _finite(self) -> tf.Tensor:
         """`[rows]` bool: whether every coordinate of a row's gradient is finite.
 
-        A norm that overflows float32 counts as not finite, too.
+        Rows so large that their norm overflows float32 may count as not finite, too.
         """
-        return tf.math.is_finite(self._raw_norm_squared())
+        finite = _finite_rows(self._contributions)
+        return tf.fill([self._rows], True) if finite is None else finite
 
     def _raw_norm_squared(self, scales=None) -> tf.Tensor:
         scales = scales or [None] * len(self._contributions)
@@ -219,7 +224,8 @@ class LazyGradients(PerExampleGradients):
             lambda done, sums: done < rows,
             body,
             (tf.constant(0), [tf.zeros(shape) for shape in shapes]),
-            parallel_iterations=1,
+            # While one chunk is in an op that keeps one core busy, the next one begins.
+            parallel_iterations=2,
         )
         return list(sums)
 
@@ -238,7 +244,7 @@ class LazyGradients(PerExampleGradients):
             )
             for contribution, shape in zip(contributions, self.shapes, strict=True)
         ]
-        return [tf.reduce_sum(result, axis=0) for result in row_map(rows)]
+        return sum_of_mapped(row_map, rows)
 
 
 def _finite_rows(contributions) -> tf.Tensor | None:
@@ -254,8 +260,8 @@ def _finite_rows(contributions) -> tf.Tensor | None:
 def _result_shapes(row_map, shapes) -> list[tf.TensorShape]:
     """What a row map makes of one row."""
     with tf.__internal__.FuncGraph("row_map_shapes").as_default():
-        rows = row_map([tf.zeros([1, *shape]) for shape in shapes])
-    return [row.shape[1:] for row in rows]
+        sums = sum_of_mapped(row_map, [tf.zeros([1, *shape]) for shape in shapes])
+    return [total.shape for total in sums]
 
 
 def _float_rows(rows, count, shape):

@@ -35,8 +35,8 @@ class Tanh(Mechanism):
         noise_multiplier: Standard deviation of the noise over `l2_norm_clip`; if
             published, over 1.
         guarantee: `"proven"` or `"published"`.
-        chunk_bytes: How much memory the per-example gradients may take at a
-            time; by default 4 MB. The result does not depend on it.
+        chunk_bytes: How much memory a chunk of per-example gradients may take, of
+            two at a time; by default 4 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
             data: use them to study the filter, never publish them. They are not

@@ -35,9 +35,14 @@ def test_rows_that_are_not_finite_count_as_zero(name, value):
             tf.square(outputs), axis=list(range(1, outputs.shape.rank))
         )
         gradients = per_example_gradients(losses, variables)
+        in_scale = gradients.copy()
+        scaled = in_scale.norm_squared([tf.fill(v.shape, 2.0) for v in variables])
         return (
             gradients.norm_squared(),
+            # Rows may be infinitely long instead: a clip leaves nothing of them.
+            tf.where(tf.math.is_inf(scaled), 0.0, 4.0 * scaled),
             gradients.weighted_sum(tf.ones_like(losses)),
+            in_scale.weighted_sum(tf.cast(tf.math.is_finite(scaled), tf.float32)),
             gradients.copy().sum_of(lambda rows: rows),
             gradients.copy().sum_of(lambda rows: rows, bytes_limit=1),
         )
@@ -45,12 +50,13 @@ def test_rows_that_are_not_finite_count_as_zero(name, value):
     x = CASES[name].inputs(4)
     poisoned = x.copy()
     poisoned[2].reshape(-1)[1] = value
-    norms, *sums = run(poisoned)
+    norms, scaled, *sums = run(poisoned)
     assert np.isfinite(norms).all()
+    np.testing.assert_allclose(norms, scaled, rtol=1e-4)
     if name in ("LayerNormalization", "shared layer") and value == 1e30:
         return  # Normalised away, or saturated: the gradient is finite, and counts.
     assert norms[2] == 0
-    _, *expected = run(np.delete(x, 2, axis=0))
+    _, _, *expected = run(np.delete(x, 2, axis=0))
     for computed, clean in zip(sums, expected, strict=True):
         for a, b in zip(computed, clean, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

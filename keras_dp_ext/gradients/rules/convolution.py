@@ -16,6 +16,7 @@ from keras_dp_ext.gradients.contributions import (
     Contribution,
     OuterProducts,
     Rows,
+    have_finite_products,
     scale_rows,
     slice_rows,
 )
@@ -210,13 +211,19 @@ class FilterGradients(Contribution):
         self._chunk = chunk
         self._products = products
         self._kernel = kernel
+        self._kept: Rows | None = None
 
     def _for_each_chunk(self, function, *shapes):
         """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
         rows = self._image.shape[0]
         if rows is not None and rows <= self._chunk:
             return function(self._products(self._image, self._gradient))
-        chunk = self._chunk if rows is None else _divisor(rows, self._chunk)
+        # Of a batch whose size is not known yet, a power of two is likely a divisor.
+        chunk = (
+            2 ** int(math.log2(self._chunk))
+            if rows is None
+            else _divisor(rows, self._chunk)
+        )
         rows = tf.shape(self._image)[0]
         count = -(-rows // chunk)
         image, gradient = (
@@ -239,29 +246,41 @@ class FilterGradients(Contribution):
             for result, shape in zip(results, shapes, strict=True)
         ]
 
-    @functools.cached_property
-    def _kept(self) -> tuple[Rows, tf.Tensor]:
-        """All rows, zeros in place of those that are not finite, and their norms.
+    def _keep(self, scale: tf.Tensor | None) -> tf.Tensor:
+        """Keeps all rows, zeros in place of those that are not finite.
 
-        Both are made while a chunk is in cache: later passes over all rows would
+        Norms are made while a chunk is in cache: a later pass over all rows would
         cost as much as the products.
+
+        Returns:
+            `[rows]`: their squared norms.
         """
 
         def rows_and_norms(part):
-            norms = part.norm_squared()
-            return [part.sanitized(tf.math.is_finite(norms)).rows(), norms]
+            norms = part.norm_squared(scale)
+            finite = tf.math.is_finite(norms)
+            rows = tf.cond(
+                tf.reduce_all(finite),
+                part.rows,
+                lambda: part.sanitized(finite).rows(),
+            )
+            return [rows, norms]
 
         rows, norms = self._for_each_chunk(rows_and_norms, self.shape, [])
-        return Rows(rows, self.shape), norms
+        self._kept = Rows(rows, self.shape)
+        self._kept_finite = tf.math.is_finite(norms)
+        return norms
 
     @property
     def _keeps_rows(self) -> bool:
         return tf.TensorShape(self.shape).num_elements() <= _KEPT_ELEMENTS
 
     def norm_squared(self, scale=None):
+        if self._kept is not None:
+            norms = self._kept.norm_squared(scale)
+            return tf.where(self._kept_finite, norms, float("nan"))
         if self._keeps_rows:
-            rows, norms = self._kept
-            return norms if scale is None else rows.norm_squared(scale)
+            return self._keep(scale)
         (norms,) = self._for_each_chunk(lambda part: [part.norm_squared(scale)], [])
         lost = self._rounding_of_sum()
         if scale is not None:
@@ -285,17 +304,20 @@ class FilterGradients(Contribution):
         return terms * UNIT_ROUNDOFF * math.sqrt(taps) * image * gradient
 
     def weighted_sum(self, coefficients):
-        if "_kept" in self.__dict__:
-            return self._kept[0].weighted_sum(coefficients)
+        if self._kept is not None:
+            return self._kept.weighted_sum(coefficients)
         return self._kernel(
             _unsplit(self._image), _unsplit(scale_rows(coefficients, self._gradient))
         )
 
     def rows(self):
-        return self._kept[0].rows()
+        if self._kept is not None:
+            return self._kept.rows()
+        (rows,) = self._for_each_chunk(lambda part: [part.rows()], self.shape)
+        return rows
 
     def finite_rows(self):
-        return tf.math.is_finite(self._kept[1])
+        return have_finite_products(self._image, self._gradient)
 
     def map_factors(self, change):
         return FilterGradients(
@@ -308,14 +330,14 @@ class FilterGradients(Contribution):
         )
 
     def sanitized(self, finite):
-        if "_kept" in self.__dict__:
-            return self._kept[0].sanitized(finite)
+        if self._kept is not None:
+            return self._kept.sanitized(finite)
         return super().sanitized(finite)
 
     def sum_of_finite(self, coefficients, finite):
-        if "_kept" in self.__dict__:
+        if self._kept is not None:
             # What is kept is finite.
-            return self._kept[0].weighted_sum(coefficients)
+            return self._kept.weighted_sum(coefficients)
         return super().sum_of_finite(coefficients, finite)
 
 
@@ -376,6 +398,9 @@ class ConvolutionProducts(Contribution):
     def rows(self):
         return self._products.rows()
 
+    def finite_rows(self):
+        return have_finite_products(self._image, self._gradient)
+
     def map_factors(self, change):
         return ConvolutionProducts(
             change(self._image), change(self._gradient), self._geometry
@@ -385,6 +410,16 @@ class ConvolutionProducts(Contribution):
         if "_products" in self.__dict__ and self._products.is_materialized:
             return self._products.sanitized(finite)
         return super().sanitized(finite)
+
+
+def _space_to_depth(image: tf.Tensor, cell: int) -> tf.Tensor:
+    """`tf.nn.space_to_depth`, six times as fast; what fills no cell is cut off."""
+    height, width = (size // cell for size in image.shape[1:3])
+    channels = image.shape[-1]
+    image = image[:, : height * cell, : width * cell]
+    image = tf.reshape(image, [-1, height, cell, width, cell, channels])
+    image = tf.transpose(image, [0, 1, 3, 2, 4, 5])
+    return tf.reshape(image, [-1, height, width, cell * cell * channels])
 
 
 def _unsplit(value: tf.Tensor) -> tf.Tensor:
@@ -522,8 +557,7 @@ class _Geometry:
             left = tf.reshape(left, [rows, right.shape[1], -1])
             return OuterProducts(left, right, self.filter_shape)
         # Pixels between two strides become channels: longer runs to copy.
-        height, width = (size - size % cell for size in image.shape[1:3])
-        image = tf.nn.space_to_depth(image[:, :height, :width], cell)
+        image = _space_to_depth(image, cell)
         kernel = [size // cell for size in self.kernel]
         left = self._gathered_patches(image, kernel, [1, 1])
         left = tf.reshape(left, [rows, right.shape[1], -1])
