@@ -56,3 +56,27 @@ def test_chunks_give_what_a_tape_gives(
         np.testing.assert_allclose(
             total, np.tensordot(coefficients, row, 1), atol=1e-6, rtol=1e-4
         )
+
+
+@pytest.mark.parametrize("batch", [None, 6])
+def test_kept_rows_may_have_norms_that_need_no_rows(batch, rng):
+    # Few positions and many channels: Gram matrices are cheaper.
+    x = rng.normal(size=(6, 4, 4, 40)).astype(np.float32)
+    x[3, 0, 0, 0] = np.nan
+    layer = keras.layers.Conv2D(40, 3, use_bias=False)
+    layer.build(x.shape)
+
+    @tf.function(input_signature=[tf.TensorSpec([batch, 4, 4, 40])])
+    def run(images):
+        losses = tf.reduce_mean(tf.sin(layer(images)), axis=[1, 2, 3])
+        gradients = per_example_gradients(losses, layer.trainable_variables)
+        return gradients.norm_squared(), gradients.weighted_sum(tf.ones([6]))
+
+    norms, (total,) = run(x)
+    assert norms[3] == 0
+    assert (np.delete(norms, 3) > 0).all()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(
+            tf.reduce_mean(tf.sin(layer(np.delete(x, 3, axis=0))), axis=[1, 2, 3])
+        )
+    np.testing.assert_allclose(total, tape.gradient(loss, layer.kernel), atol=1e-6)

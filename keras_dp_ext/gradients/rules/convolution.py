@@ -257,14 +257,14 @@ class FilterGradients(Contribution):
         """
 
         def rows_and_norms(part):
+            # Built before either branch: what one branch builds the other can't use.
+            rows = Rows(part.rows(), self.shape)
             norms = part.norm_squared(scale)
             finite = tf.math.is_finite(norms)
-            rows = tf.cond(
-                tf.reduce_all(finite),
-                part.rows,
-                lambda: part.sanitized(finite).rows(),
+            finite_rows = tf.cond(
+                tf.reduce_all(finite), rows.rows, lambda: rows.sanitized(finite).rows()
             )
-            return [rows, norms]
+            return [finite_rows, norms]
 
         rows, norms = self._for_each_chunk(rows_and_norms, self.shape, [])
         self._kept = Rows(rows, self.shape)
