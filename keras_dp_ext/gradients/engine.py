@@ -45,10 +45,11 @@ def per_example_gradients(
     uses, _ = find_uses(losses, variables)
     uses = [use for use in uses if use.op not in unfolded.loops]
     outputs = {id(use.op): use.op.outputs[0] for use in uses}
+    perturbations = [tap.perturbation for tap in unfolded.taps]
     gradients = tf.gradients(
         tf.reduce_sum(losses) / group,
-        [*outputs.values(), *(tap.perturbation for tap in unfolded.taps)],
-    )
+        [*outputs.values(), *perturbations, *_inputs_of_calls(uses)],
+    )[: len(outputs) + len(perturbations)]
     gradient_of = dict(zip(outputs, gradients, strict=False))
     found = [(use, gradient_of[id(use.op)]) for use in uses]
     found += [
@@ -61,7 +62,7 @@ def per_example_gradients(
     without_rule: dict[int, Use] = {}
     for use, d in found:
         rule = find_rule(use.op.type)
-        if d is None and len(use.op.outputs) == 1:
+        if d is None and use.outputs == 1:
             continue  # The losses do not depend on this op.
         contribution = None
         if rule is not None and d is not None:
@@ -119,6 +120,21 @@ def _with_respect_to(variable, contribution, use: Use) -> forms.Contribution:
         rows_map=lambda rows: tf.vectorized_map(adjoint, rows),
         sum_map=adjoint,
     )
+
+
+def _inputs_of_calls(uses: Sequence[Use]) -> list[tf.Tensor]:
+    """What gradients must be asked for beside those of a function's output.
+
+    If gradients end at a call, `tf.gradients` adds a node for the rest of the way
+    nevertheless, for nobody, and of a kind that XLA does not know.
+    """
+    return [
+        tensor
+        for use in uses
+        if use.op.type in ("PartitionedCall", "StatefulPartitionedCall")
+        for tensor in use.op.inputs
+        if tensor.dtype.is_floating
+    ]
 
 
 class LazyGradients(PerExampleGradients):

@@ -140,7 +140,7 @@ def _plan(
             inner_dependent.update(id(output) for output in op.outputs)
     uses = scan(ops, inner_weights, inner_dependent, batch)
     if not uses or any(
-        find_rule(use.op.type) is None or len(use.op.outputs) != 1 for use in uses
+        find_rule(use.op.type) is None or use.outputs != 1 for use in uses
     ):
         return None
     if len({use.op for use in uses}) != len(uses):
@@ -265,6 +265,6 @@ def _use_maker(use: Use, data: tf.Tensor | None, fixed: dict[int, tf.Tensor]):
         inputs = [d if data is None else data] * 2
         inputs[use.index] = copies[id(use.weight)]
         op = graph_lib.copy_op(use.op, inputs)
-        return Use(op, use.index, use.variables, use.view)
+        return dataclasses.replace(use, op=op)
 
     return make

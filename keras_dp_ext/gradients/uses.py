@@ -25,12 +25,15 @@ class Use:
         view: How the weight is arranged, if it is a rearrangement of a single
             variable; `None` if it is computed from variables (LoRA, weight
             normalisation, a position table).
+        outputs: How many outputs the op had when it was found: `tf.gradients` adds
+            some to the call of a function.
     """
 
     op: tf.Operation
     index: int
     variables: tuple[int, ...]
     view: views.View | None
+    outputs: int
 
     @property
     def weight(self) -> tf.Tensor:
@@ -94,7 +97,13 @@ def scan(
             or _starts_from_zeros(op, found, batch)
         ):
             uses.extend(
-                Use(op, index, tuple(sorted(weight.variables)), weight.view)
+                Use(
+                    op,
+                    index,
+                    tuple(sorted(weight.variables)),
+                    weight.view,
+                    len(op.outputs),
+                )
                 for index, weight in found
             )
             continue

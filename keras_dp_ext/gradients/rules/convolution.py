@@ -44,7 +44,7 @@ def convolution(use, d, split):
 def convolution_in_a_function(use, d, split):
     """Keras compiles a grouped convolution by itself, in a function of its own."""
     graphs = graph_lib.called_graphs(use.op)
-    if len(graphs) != 1 or len(use.op.outputs) != 1:
+    if len(graphs) != 1 or use.outputs != 1:
         return None
     found = [op for op in graphs[0].get_operations() if op.type not in _WRAPPERS]
     if [op.type for op in found] not in (["Conv2D"], ["Conv3D"]):
