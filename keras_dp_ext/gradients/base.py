@@ -59,6 +59,13 @@ class PerExampleGradients(abc.ABC):
         """Scalar int32 tensor: how many microbatches there are."""
 
     @abc.abstractmethod
+    def finite_rows(self) -> tf.Tensor:
+        """`[rows]` bool: which rows are finite; the others count as zero.
+
+        A row so large that its norm overflows float32 may count as not finite.
+        """
+
+    @abc.abstractmethod
     def norm_squared(
         self, scales: Sequence[tf.Tensor | None] | None = None
     ) -> tf.Tensor:
@@ -103,7 +110,7 @@ class MaterializedGradients(PerExampleGradients):
 
     def __init__(self, gradients: Sequence[tf.Tensor]):
         rows = [tf.cast(gradient, tf.float32) for gradient in gradients]
-        finite = tf.reduce_all(
+        self._finite = tf.reduce_all(
             [
                 tf.reduce_all(
                     tf.math.is_finite(tf.reshape(row, [tf.shape(row)[0], -1])),
@@ -116,7 +123,7 @@ class MaterializedGradients(PerExampleGradients):
         self.shapes = [row.shape[1:] for row in rows]
         self._rows = [
             tf.where(
-                tf.reshape(finite, [-1] + [1] * (row.shape.rank - 1)),
+                tf.reshape(self._finite, [-1] + [1] * (row.shape.rank - 1)),
                 row,
                 tf.zeros_like(row),
             )
@@ -126,6 +133,9 @@ class MaterializedGradients(PerExampleGradients):
     @property
     def num_rows(self):
         return tf.shape(self._rows[0])[0]
+
+    def finite_rows(self):
+        return self._finite
 
     def norm_squared(self, scales=None):
         scales = scales or [None] * len(self._rows)

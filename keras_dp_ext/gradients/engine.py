@@ -162,12 +162,11 @@ class LazyGradients(PerExampleGradients):
     def num_rows(self):
         return tf.convert_to_tensor(self._rows, tf.int32)
 
+    def finite_rows(self):
+        return self._finite
+
     @functools.cached_property
     def _finite(self) -> tf.Tensor:
-        """`[rows]` bool: whether every coordinate of a row's gradient is finite.
-
-        Rows so large that their norm overflows float32 may count as not finite, too.
-        """
         finite = _finite_rows(self._contributions)
         return tf.fill([self._rows], True) if finite is None else finite
 

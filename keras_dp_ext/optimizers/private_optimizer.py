@@ -96,6 +96,7 @@ class PrivateOptimizer:
         self._bound_model = _Untracked(None)
         self._verified = _Untracked(set())
         self._unsaved = _Untracked([])
+        self._dropped = _Untracked(None)
         self._taken_over = _Untracked([])
         # A custom loop has no session: the optimizer itself stands for it.
         self._session = _Untracked(weakref.ref(self))
@@ -300,6 +301,25 @@ class PrivateOptimizer:
         self._unsaved.value.append(variable)
         return variable
 
+    def count_dropped(self) -> keras.Variable:
+        """Makes every step that is traced from now on count the rows that it drops.
+
+        See `keras_dp_ext.callbacks.DroppedExamples`. The count is NOT private.
+
+        Returns:
+            The counter. It is not saved.
+        """
+        if self._dropped.value is None:
+            self._dropped.value = keras.Variable(
+                0,
+                dtype="int64",
+                trainable=False,
+                synchronization="on_read",
+                aggregation="sum",
+                name="dropped",
+            )
+        return self._dropped.value
+
     @property
     def iterations(self):
         """The number of updates. Each is one release, also with accumulation."""
@@ -450,15 +470,19 @@ class PrivateOptimizer:
         self.begin_session(find_fit(self))
         self._warn_of_reproducible_noise()
         penalties = _penalty_gradients(data_independent, variables)
+        counters = [] if self._dropped.value is None else [self._dropped.value]
         guard = check_state_updates(
             losses,
             self._watched_model(),
-            own=[*self.variables, self.releases, *self._unsaved.value],
+            own=[*self.variables, self.releases, *self._unsaved.value, *counters],
         )
         group = self._group_size(losses)
         gradients = per_example_gradients(losses, variables, group)
         Probe(losses, variables, gradients, group, self._verified.value).verify()
         sums = self.mechanism.bound(gradients)
+        if self._dropped.value is not None:
+            dropped = tf.logical_not(gradients.finite_rows())
+            self._dropped.value.assign_add(tf.math.count_nonzero(dropped))
         self._release_across_replicas(
             sums, penalties, variables, self._expected_rows(losses, group)
         )
