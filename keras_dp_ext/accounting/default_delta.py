@@ -1,6 +1,8 @@
-"""The delta that is used where none is given."""
+"""The delta that is used where none is given, and a word on one that is too large."""
 
 from __future__ import annotations
+
+import warnings
 
 
 def default_delta(num_examples: int) -> float:
@@ -30,3 +32,19 @@ def default_delta(num_examples: int) -> float:
     while 10**exponent <= num_examples:
         exponent += 1
     return float(f"1e-{exponent}")
+
+
+def warn_of_large_delta(delta: float, num_examples: int) -> None:
+    """Warns if the guarantee allows what no guarantee should.
+
+    Args:
+        delta: Target delta.
+        num_examples: Size of the training set.
+    """
+    if delta * num_examples >= 1:
+        warnings.warn(
+            f"delta={delta:g} is not below 1 / {num_examples}: a mechanism that "
+            "publishes one example at random would pass as private. Use at most "
+            f"{default_delta(num_examples):g}.",
+            stacklevel=3,
+        )

@@ -14,7 +14,7 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import check_delta
-from keras_dp_ext.accounting.default_delta import default_delta
+from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
 from keras_dp_ext.accounting.ledger import figure_entries
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
 from keras_dp_ext.callbacks import statement
@@ -264,6 +264,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
         sampling = self._sampling_of_lots(context, num_examples, batch_size)
         if self.delta is None:
             self._delta = _delta_of(num_examples)
+        elif num_examples is not None:
+            warn_of_large_delta(self.delta, num_examples)
         already = optimizer.ledger.caveats()
         optimizer.open_segment(sampling)
         # Raises here, before anything is spent, if earlier releases are unknown.

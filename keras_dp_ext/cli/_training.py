@@ -128,6 +128,10 @@ class Training:
             )
         if arguments.epochs is not None and arguments.steps is not None:
             raise ValueError("Pass `--epochs` or `--steps`, not both.")
+        if arguments.delta is not None:
+            from keras_dp_ext.accounting.default_delta import warn_of_large_delta
+
+            warn_of_large_delta(arguments.delta, arguments.num_examples)
 
     @property
     def delta(self) -> float:

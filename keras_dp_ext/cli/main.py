@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import sys
+import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
@@ -63,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser.parse_args(argv)
     except SystemExit as exit_:
         return exit_.code or 0
+    format_warning = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"keras-dp: warning: {message}\n"
     try:
         return modules[arguments.subcommand].run(arguments) or 0
     except BrokenPipeError:
@@ -75,3 +78,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"keras-dp {arguments.subcommand}: error: {message}", file=sys.stderr)
         return 2
+    finally:
+        warnings.formatwarning = format_warning

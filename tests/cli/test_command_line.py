@@ -335,3 +335,11 @@ def test_an_epoch_is_as_many_steps_as_the_data_pipeline_makes_of_it(capsys):
         capsys, "epsilon", "--noise-multiplier", 1.1, *training, "--delta", 1e-5
     )
     assert summary["steps"] == 2 * len(lots) == 6
+
+
+def test_a_delta_that_protects_nobody_gets_a_warning(capsys):
+    arguments = ["epsilon", "--num-examples", "1000", "--batch-size", "100"]
+    arguments += ["--noise-multiplier", "1", "--epochs", "1", "--delta"]
+    assert main([*arguments, "1e-4"]) == 0
+    with pytest.warns(UserWarning, match=r"not below 1 / 1000.* Use at most 0\.0001"):
+        assert main([*arguments, "0.001"]) == 0
