@@ -1,8 +1,8 @@
 """How long a private step takes, over the plain Keras step of the same model.
 
 All variants are measured in interleaved rounds, so that whatever else the machine
-does hits all of them alike. TensorFlow Privacy runs in a process of its own (it
-needs Keras 2), in the same rounds.
+does hits all of them alike. TensorFlow Privacy (which needs Keras 2) and Opacus run in
+processes of their own, in the same rounds.
 
     python -m benchmarks.step_time --workloads W1,W2 --mechanisms dpsgd,tanh
 """
@@ -23,11 +23,10 @@ import numpy as np
 
 from benchmarks.workloads import MECHANISMS, WORKLOADS, make_step, timed
 
-# By name: the class of TensorFlow Privacy 0.9 that is measured.
-TF_PRIVACY = {
-    "tfp-optimizer": "DPKerasSGDOptimizer",
-    "tfp-sequential": "DPSequential",
-}
+# TensorFlow Privacy 0.9: DPKerasSGDOptimizer and DPSequential.
+TF_PRIVACY = ("tfp-optimizer", "tfp-sequential")
+# Opacus: ghost clipping, expanded weights, hooks; and PyTorch that is not private.
+OPACUS = ("opacus-ghost", "opacus-expanded", "opacus-hooks", "torch-plain")
 
 
 class Local:
@@ -48,11 +47,22 @@ class Local:
 
 
 class Remote:
-    """A variant of TensorFlow Privacy, in a process of its own."""
+    """A variant of another library, in a process of its own.
 
-    def __init__(self, name: str, workload: str):
+    Args:
+        python: The interpreter that has the library.
+        name: One of `TF_PRIVACY` or `OPACUS`.
+        workload: Its name.
+    """
+
+    def __init__(self, python: str, name: str, workload: str):
+        script = (
+            ["-m", "benchmarks.tf_privacy_step"]
+            if name in TF_PRIVACY
+            else ["benchmarks/opacus_step.py"]
+        )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.tf_privacy_step", name, workload],
+            [python, *script, name, workload],
             env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
             cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE,
@@ -66,7 +76,7 @@ class Remote:
         for line in self._process.stdout:
             if line.startswith("seconds "):
                 return json.loads(line.removeprefix("seconds "))
-        raise RuntimeError("TensorFlow Privacy failed; see tf_privacy_step.py")
+        raise RuntimeError(f"This failed: {' '.join(self._process.args)}")
 
     def time(self, steps: int) -> list[tuple[float, float]]:
         print(steps, file=self._process.stdin, flush=True)
@@ -129,12 +139,15 @@ def run(
     rounds: int,
     seconds: float,
     jit_compile: bool | str,
+    opacus_python: str | None = None,
 ) -> dict:
     variants: dict[str, Local | Remote] = {}
     try:
         for name in ["plain", *mechanisms]:
             if name in TF_PRIVACY:
-                variants[name] = Remote(name, workload)
+                variants[name] = Remote(sys.executable, name, workload)
+            elif name in OPACUS:
+                variants[name] = Remote(opacus_python, name, workload)
             else:
                 variants[name] = Local(
                     make_step(WORKLOADS[workload], name, jit_compile)
@@ -204,6 +217,12 @@ def main() -> None:
         action="store_true",
         help="measure TensorFlow Privacy, too: " + ", ".join(TF_PRIVACY),
     )
+    parser.add_argument(
+        "--opacus",
+        metavar="PYTHON",
+        help="measure Opacus, too, with the interpreter of an environment that has it: "
+        + ", ".join(OPACUS),
+    )
     parser.add_argument("--json", metavar="PATH", help="where to write all figures")
     parser.add_argument("--figure", metavar="PATH", help="where to draw the ratios")
     arguments = parser.parse_args()
@@ -211,7 +230,9 @@ def main() -> None:
     if arguments.tf_privacy:
         if importlib.util.find_spec("tensorflow_privacy") is None:
             parser.error("tensorflow_privacy is not installed")
-        mechanisms += list(TF_PRIVACY)
+        mechanisms += TF_PRIVACY
+    if arguments.opacus:
+        mechanisms += OPACUS
     jit_compile = {"auto": "auto", "on": True, "off": False}[arguments.jit]
     results = {}
     for workload in arguments.workloads.split(","):
@@ -225,6 +246,7 @@ def main() -> None:
             arguments.rounds,
             arguments.seconds,
             jit_compile,
+            arguments.opacus,
         )
         print_table({workload: results[workload]})
     if arguments.json:

@@ -6,10 +6,9 @@ the seconds of every step. Runs with TF_USE_LEGACY_KERAS=1 only.
 
 from __future__ import annotations
 
-import json
 import sys
 
-from benchmarks.workloads import LAYERS, WORKLOADS, repeated, timed
+from benchmarks.workloads import LAYERS, WORKLOADS, answer_on_demand, repeated
 
 # Without this the package imports estimators, which TensorFlow has not any more.
 sys.skip_tf_privacy_import = True
@@ -53,16 +52,5 @@ def make_step(name: str, workload_name: str):
     return step
 
 
-def main() -> None:
-    step = make_step(*sys.argv[1:3])
-
-    def answer(steps: int) -> None:
-        print("seconds", json.dumps(timed(step, steps)), flush=True)
-
-    answer(1)
-    for line in sys.stdin:
-        answer(int(line))
-
-
 if __name__ == "__main__":
-    main()
+    answer_on_demand(make_step(*sys.argv[1:3]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -214,6 +216,21 @@ def repeated(batch):
         )
 
     return tf.data.Dataset.from_tensors(batch).map(forget_size).cache().repeat()
+
+
+def answer_on_demand(step: Callable[[], None]) -> None:
+    """Serves `step_time.py` from a process of its own.
+
+    Reads numbers of steps from the standard input, one a line, and answers each with
+    the seconds of every step.
+    """
+
+    def answer(steps: int) -> None:
+        print("seconds", json.dumps(timed(step, steps)), flush=True)
+
+    answer(1)
+    for line in sys.stdin:
+        answer(int(line))
 
 
 def timed(step: Callable[[], None], steps: int) -> list[tuple[float, float]]:

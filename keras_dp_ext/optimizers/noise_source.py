@@ -66,11 +66,13 @@ class NoiseSource:
         self._counter.assign_add(1)
 
     def renew(self) -> None:
-        """Starts a new stream, e.g. after a checkpoint was restored."""
+        """Starts a new stream, e.g. after a checkpoint was restored.
+
+        The counter goes on: another thread may draw at this very moment, and a
+        counter set back would reach the number of that draw again, with the same key.
+        """
         with tf.init_scope():
             self._key.assign(self._new_key())
-            if self._seed is None:
-                self._counter.assign(0)
 
 
 def _leave_the_key_to_the_child() -> None:

@@ -88,6 +88,16 @@ def test_a_restored_process_does_not_replay_the_noise_of_the_checkpoint(tmp_path
     assert abs(np.corrcoef(*replayed)[0, 1]) < 0.33
 
 
+def test_a_renewed_stream_never_comes_back_to_a_number_it_has_used():
+    # A step of another thread may fall between the new key and anything else.
+    source = pure_noise().optimizer._noise_source.value
+    for _ in range(3):
+        source.advance()
+    before = int(source._counter)
+    source.renew()
+    assert int(source._counter) == before
+
+
 # Forks happen in a process of their own: a child that hung would keep the pipes of
 # this one open, and the whole test run with it.
 FORKED = pathlib.Path(__file__).with_name("forked_training.py")
