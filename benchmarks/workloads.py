@@ -146,11 +146,18 @@ WORKLOADS = {
 }
 
 # The private mechanisms, by their names in tables.
-MECHANISMS = ("dpsgd", "directional", "tanh", "encoding")
+# By name: the class of `keras_dp_ext.mechanisms`, and settings that are not defaults.
+MECHANISMS = {
+    "dpsgd": ("DPSGD", {}),
+    "directional": ("Directional", {}),
+    "uniform": ("Directional", {"direction": "uniform"}),
+    "tanh": ("Tanh", {}),
+    "encoding": ("Encoded", {}),
+}
 
 
 def make_optimizer(mechanism: str, batch_size: int):
-    """SGD: plain, or private by one of `MECHANISMS` with default settings."""
+    """SGD: plain, or private by one of `MECHANISMS`."""
     import keras
 
     if mechanism == "plain":
@@ -158,14 +165,9 @@ def make_optimizer(mechanism: str, batch_size: int):
     from keras_dp_ext import mechanisms
     from keras_dp_ext.optimizers import make_private
 
-    classes = {
-        "dpsgd": "DPSGD",
-        "directional": "Directional",
-        "tanh": "Tanh",
-        "encoding": "Encoded",
-    }
-    made = make_private(keras.optimizers.SGD, getattr(mechanisms, classes[mechanism]))
-    return made(learning_rate=0.01, expected_batch_size=batch_size)
+    name, arguments = MECHANISMS[mechanism]
+    made = make_private(keras.optimizers.SGD, getattr(mechanisms, name))
+    return made(learning_rate=0.01, expected_batch_size=batch_size, **arguments)
 
 
 def make_step(
