@@ -29,11 +29,15 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 demo: $(STAMP)
 	$(BIN)/keras-dp train --dataset digits --output-dir runs/demo --overwrite
 
+# Replicas of one process wait for each other: they get a process where nothing else
+# has run.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest -m "not slow and not replicas" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not slow and replicas"
 
 test-full: $(STAMP)
-	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -m "slow or not slow" $(PARALLEL)
+	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -m "not replicas" $(PARALLEL)
+	$(BIN)/python -m pytest -m replicas
 
 # What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
 COLAB = .venv-colab
@@ -41,7 +45,8 @@ COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev
   || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
 
 test-colab: $(COLAB)/.installed
-	$(COLAB)/bin/python -m pytest $(PARALLEL)
+	$(COLAB)/bin/python -m pytest -m "not slow and not replicas" $(PARALLEL)
+	$(COLAB)/bin/python -m pytest -m "not slow and replicas"
 
 $(COLAB)/.installed: setup.cfg setup.py pyproject.toml
 	@$(COLAB)/bin/python -c "import pip" 2>/dev/null || $(COLAB_PYTHON) -m venv --clear $(COLAB)

@@ -19,18 +19,25 @@ def rng():
     return np.random.default_rng(0)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def two_logical_devices():
-    """Distribution is tested on two CPU devices; must precede any TensorFlow op."""
+def pytest_configure(config):
+    """Two CPU devices for replicas: must be told before any TensorFlow op runs."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(
+        config, "workerinput"
+    ):
+        return  # The process that only distributes tests.
     import tensorflow as tf
 
-    try:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-        )
-    except RuntimeError:
-        pass  # TensorFlow has started already.
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "mirrored" in getattr(item, "fixturenames", ()):
+            item.add_marker("replicas")
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +49,4 @@ def mirrored():
     """
     import tensorflow as tf
 
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("TensorFlow started with one device")
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
