@@ -30,17 +30,24 @@ OPACUS = ("opacus-ghost", "opacus-expanded", "opacus-hooks", "torch-plain")
 
 
 class Local:
-    """A variant that runs in this process."""
+    """A variant that runs in this process.
 
-    def __init__(self, step: Callable[[], None]):
+    Args:
+        step: Makes one or several training steps.
+        count: How many it makes.
+    """
+
+    def __init__(self, step: Callable[[], None], count: int = 1):
         start = time.perf_counter()
         step()
         self.first_step = time.perf_counter() - start
         self._step = step
+        self._count = count
 
     def time(self, steps: int) -> list[tuple[float, float]]:
         """Seconds of each of a few steps: on the clock, and of all processors."""
-        return timed(self._step, steps)
+        calls = timed(self._step, -(-steps // self._count))
+        return [(clock / self._count, cpu / self._count) for clock, cpu in calls]
 
     def close(self) -> None:
         pass
@@ -140,6 +147,8 @@ def run(
     seconds: float,
     jit_compile: bool | str,
     opacus_python: str | None = None,
+    batch_size: int | None = None,
+    steps_per_execution: int = 1,
 ) -> dict:
     variants: dict[str, Local | Remote] = {}
     try:
@@ -149,9 +158,14 @@ def run(
             elif name in OPACUS:
                 variants[name] = Remote(opacus_python, name, workload)
             else:
-                variants[name] = Local(
-                    make_step(WORKLOADS[workload], name, jit_compile)
+                step = make_step(
+                    WORKLOADS[workload],
+                    name,
+                    jit_compile,
+                    batch_size,
+                    steps_per_execution,
                 )
+                variants[name] = Local(step, steps_per_execution)
         return measure(variants, rounds, seconds)
     finally:
         for variant in variants.values():
@@ -211,6 +225,8 @@ def main() -> None:
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn")
+    parser.add_argument("--batch-size", type=int, help="of our own variants")
+    parser.add_argument("--steps-per-execution", type=int, default=1)
     parser.add_argument("--jit", choices=("auto", "on", "off"), default="auto")
     parser.add_argument(
         "--tf-privacy",
@@ -247,6 +263,8 @@ def main() -> None:
             arguments.seconds,
             jit_compile,
             arguments.opacus,
+            arguments.batch_size,
+            arguments.steps_per_execution,
         )
         print_table({workload: results[workload]})
     if arguments.json:
