@@ -29,15 +29,19 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 demo: $(STAMP)
 	$(BIN)/keras-dp train --dataset digits --output-dir runs/demo --overwrite
 
-# Replicas of one process wait for each other: they get a process where nothing else
-# has run.
-test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow and not replicas" $(PARALLEL)
-	$(BIN)/python -m pytest -m "not slow and replicas"
+# $(call run_tests,folder of python,which of them). Replicas of one process wait for each
+# other: they get a process where nothing else has run.
+define run_tests
+	$(1)/python -m pytest -m "$(2)not replicas" $(PARALLEL)
+	$(1)/python -m pytest -m "$(2)replicas"
+endef
 
+test: $(STAMP)
+	$(call run_tests,$(BIN),not slow and )
+
+test-full: export HYPOTHESIS_PROFILE = search
 test-full: $(STAMP)
-	HYPOTHESIS_PROFILE=search $(BIN)/python -m pytest -m "not replicas" $(PARALLEL)
-	$(BIN)/python -m pytest -m replicas
+	$(call run_tests,$(BIN),)
 
 # What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
 COLAB = .venv-colab
@@ -45,8 +49,7 @@ COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev
   || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
 
 test-colab: $(COLAB)/.installed
-	$(COLAB)/bin/python -m pytest -m "not slow and not replicas" $(PARALLEL)
-	$(COLAB)/bin/python -m pytest -m "not slow and replicas"
+	$(call run_tests,$(COLAB)/bin,not slow and )
 
 $(COLAB)/.installed: setup.cfg setup.py pyproject.toml
 	@$(COLAB)/bin/python -c "import pip" 2>/dev/null || $(COLAB_PYTHON) -m venv --clear $(COLAB)

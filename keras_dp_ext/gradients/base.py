@@ -148,7 +148,7 @@ class MaterializedGradients(PerExampleGradients):
         return total
 
     def weighted_sum(self, coefficients):
-        return [tf.tensordot(coefficients, row, axes=[[0], [0]]) for row in self._rows]
+        return WeightedRows(self._rows, coefficients).sum()
 
     def sum_of(self, row_map, bytes_limit=None):
         del bytes_limit  # The rows are in memory already.

@@ -11,6 +11,9 @@ import tensorflow as tf
 #: Half of the distance between 1 and the next float32.
 UNIT_ROUNDOFF = 2.0**-24
 
+# Half of the greatest float32, about.
+_HUGE = 1.7e38
+
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -110,10 +113,6 @@ def have_finite_products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     ]
     # Leaves room for the rounding of a sum.
     return magnitudes[0] * magnitudes[1] < _HUGE
-
-
-#: Half of the greatest float32, about.
-_HUGE = 1.7e38
 
 
 def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:

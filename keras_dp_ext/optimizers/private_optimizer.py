@@ -318,6 +318,7 @@ class PrivateOptimizer:
                 aggregation="sum",
                 name="dropped",
             )
+            self._unsaved.value.append(self._dropped.value)
         return self._dropped.value
 
     @property
@@ -470,11 +471,10 @@ class PrivateOptimizer:
         self.begin_session(find_fit(self))
         self._warn_of_reproducible_noise()
         penalties = _penalty_gradients(data_independent, variables)
-        counters = [] if self._dropped.value is None else [self._dropped.value]
         guard = check_state_updates(
             losses,
             self._watched_model(),
-            own=[*self.variables, self.releases, *self._unsaved.value, *counters],
+            own=[*self.variables, self.releases, *self._unsaved.value],
         )
         group = self._group_size(losses)
         gradients = per_example_gradients(losses, variables, group)

@@ -212,6 +212,7 @@ class FilterGradients(Contribution):
         self._products = products
         self._kernel = kernel
         self._kept: Rows | None = None
+        self._kept_finite: tf.Tensor | None = None
 
     def _for_each_chunk(self, function, *shapes):
         """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
