@@ -35,6 +35,7 @@ EPOCHS = {"mnist": 60, "cifar10": 100}
 PAPER = {"mnist": ((2.5, 0.96), (3.2, 0.961)), "cifar10": ((3.6, 0.555), (3.0, 0.55))}
 DP_SGD = {"mnist": (5, 6), "cifar10": (5, 4.2)}
 
+UNDENOISED = "encoding, Student-t"
 METHODS = {
     "DP-SGD": lambda scale: dp.optimizers.DPSGD(
         learning_rate=LEARNING_RATE,
@@ -47,7 +48,7 @@ METHODS = {
     "encoding, Student-t, denoised": lambda scale: _encoded(
         dp.noise.StudentT(df=9, scale=STUDENT * scale), "ks"
     ),
-    "encoding, Student-t": lambda scale: _encoded(
+    UNDENOISED: lambda scale: _encoded(
         dp.noise.StudentT(df=9, scale=STUDENT * scale), None
     ),
 }
@@ -72,6 +73,8 @@ def trajectories(arguments: argparse.Namespace, data, epochs: int) -> list[dict]
         )
         for scale in (FAST_SCALES if arguments.fast else SCALES)
         for method in arguments.methods
+        # Figure 5 alone shows it, at the paper's pair of noises.
+        if method != UNDENOISED or scale == 1.0
     ]
     return common.run_cases(arguments, data, cases)
 
@@ -89,11 +92,15 @@ def best_within(rows: list[dict]) -> tuple[list[float], np.ndarray]:
 
 def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) -> None:
     """Accuracy against proven epsilon, for a constant number of epochs and the best."""
+    rows = [row for row in rows if row["method"] != UNDENOISED]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    if not rows:
+        return
     left, right = common.new_axes(2)
     summary = common.last_epochs(rows, ["method", "noise_scale"])
     common.draw_points(left, summary, "method", "epsilon")
     for method, style in common.styles(list(METHODS)).items():
-        if method not in arguments.methods:
+        if method not in methods:
             continue
         own = [row for row in rows if row["method"] == method]
         right.step(*best_within(own), where="post", label=method, **style)
@@ -111,7 +118,7 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
             for row in summary
             if row["method"] == method
         )
-        for method in arguments.methods
+        for method in methods
     )
     (epsilon_2, accuracy_2), (epsilon_3, accuracy_3) = PAPER[paper]
     common.write(
@@ -136,10 +143,9 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
     left, middle, right = common.new_axes(3, width=5)
     name = common.title_of(data, paper)
     title = f"Nasr et al., Figure {{}} ({name})"
-    undenoised = "encoding, Student-t"
     parts = (
-        (left, 4, [row for row in rows if row["method"] != undenoised]),
-        (middle, 5, [row for row in rows if row["method"].startswith(undenoised)]),
+        (left, 4, [row for row in rows if row["method"] != UNDENOISED]),
+        (middle, 5, [row for row in rows if row["method"].startswith(UNDENOISED)]),
     )
     for axes, figure, own in parts:
         common.draw_curves(axes, own, "method", "step", among=list(METHODS))

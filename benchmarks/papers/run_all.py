@@ -28,6 +28,7 @@ SCRIPTS = (
     "xiang_figures",
     "xiang_ill_conditioned",
     "errata_directional",
+    "errata",
 )
 
 

@@ -134,6 +134,27 @@ def test_errata_figure_writes_csv_png_and_a_paragraph_with_its_command(
     assert (tmp_path / "errata_directional.png").stat().st_size > 10_000
 
 
+def test_errata_panels_show_what_is_drawn(monkeypatch, tmp_path):
+    run(monkeypatch, "errata", *("--fast", "--output-dir", str(tmp_path)))
+    ends = {}
+    for path in sorted(tmp_path.glob("*.csv")):
+        assert path.with_suffix(".png").stat().st_size > 10_000
+        assert "Command: python" in path.with_suffix(".md").read_text()
+        ends |= {(row["panel"], row["series"]): float(row["y"]) for row in read(path)}
+    assert ends["lemma 4", "as printed, 1/(1 - α)"] < 0
+    assert ends["lemma 4", "corrected, 1/(α - 1)"] == pytest.approx(
+        ends["lemma 4", "dp_accounting"]
+    )
+    assert (
+        ends["sampling", "with replacement"]
+        > 2 * (ends["sampling", "Poisson: what is analysed"])
+    )
+    assert ends["sensitivity", "proven: sensitivity √n"] > 1e8
+    assert ends["direction", "clip of the average moves by"] == 2.0
+    assert ends["pruning", "with the example, as printed"] > 0.95
+    assert ends["pruning", "without it"] < 0.15
+
+
 def test_private_and_plain_curves_carry_their_epsilon(monkeypatch, tmp_path):
     run(
         monkeypatch,
