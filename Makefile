@@ -12,7 +12,7 @@ PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-full test-colab reproduce lint format install clean
+.PHONY: demo test test-full test-colab reproduce notebooks lint format install clean
 
 install: $(STAMP)
 
@@ -60,6 +60,10 @@ $(COLAB)/.installed: setup.cfg setup.py pyproject.toml
 # Figures of the papers in fast mode; data sets from $KERAS_DP_DATA if it is set.
 reproduce: $(STAMP)
 	$(BIN)/python -m benchmarks.papers.run_all --output-dir runs/papers
+
+# The outputs that are kept in the notebooks; data sets from $KERAS_DP_DATA if it is set.
+notebooks: $(STAMP)
+	$(BIN)/python notebooks/execute.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

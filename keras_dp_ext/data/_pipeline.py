@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ IndexSource = Callable[[np.random.Generator], Iterator[np.ndarray]]
 # Indices cross from Python to tf.data in blocks of about this many lots: the
 # crossing costs as much as drawing ten lots.
 LOTS_PER_BLOCK = 32
+
+_SHUFFLE_ADVICE = (
+    "`shuffle=True` was passed, but will be ignored since the data `x` was provided as "
+    r"a tf\.data\.Dataset"
+)
 
 Seed = int | Sequence[int] | None
 
@@ -78,6 +84,9 @@ def batches_from_indices(
             lambda leaf: None if leaf is None else tf.gather(leaf, indices), columns
         )
 
+    # `fit` shuffles arrays by default and tells whoever passes a data set to shuffle it
+    # instead: advice that would spoil a sampling that the analysis relies on.
+    warnings.filterwarnings("ignore", message=_SHUFFLE_ADVICE)
     dataset = tf.data.Dataset.from_generator(
         draw_epoch,
         output_signature=tf.TensorSpec([None, physical_batch_size], tf.int32),

@@ -2,6 +2,7 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -224,3 +225,11 @@ def test_data_of_unknown_size_is_refused():
         poisson_batches(np.zeros([0, 3]), batch_size=1)
     with pytest.raises(ValueError, match="at least one example"):
         poisson_batches(source.take(0), batch_size=1)
+
+
+def test_keras_does_not_advise_to_shuffle_lots(recwarn):
+    lots = poisson_batches(numbered()[:, None], numbered(), batch_size=BATCH_SIZE)
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(lots, verbose=0)
+    assert not [w for w in recwarn if "shuffle" in str(w.message)]
