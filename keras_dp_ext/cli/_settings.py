@@ -137,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         "--model",
         metavar="NAME",
         help="a preset (tanh_cnn, small_cnn, cifar_cnn, pca_mlp, mlp, linear, "
-        "embedding_bag, scatter_linear, scatter_cnn), or module:function, called with the data set",
+        "embedding_bag, bag_of_words, scatter_linear, scatter_cnn), or module:function, called with the data set",
     )
     privacy = parser.add_argument_group("privacy")
     if not several:

@@ -132,6 +132,22 @@ def embedding_bag(data: DataSet) -> keras.Model:
     )
 
 
+def bag_of_words(data: DataSet) -> keras.Model:
+    """Logistic regression on which words occur, for token numbers below 10,000.
+
+    Each text is a vector of norm 1, so that gradients have a norm of about 1 or less:
+    little is lost in the clip, and nothing but the weights of words is noised.
+    """
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:], dtype="int32"),
+            layers.CategoryEncoding(10_000, output_mode="multi_hot"),
+            layers.UnitNormalization(),
+            layers.Dense(data.num_classes, kernel_initializer="zeros"),
+        ]
+    )
+
+
 def scatter_linear(data: DataSet) -> keras.Model:
     """Logistic regression on scattering features (`presets.features.scattering`)."""
     return keras.Sequential(
@@ -168,6 +184,7 @@ MODELS: dict[str, Callable[[DataSet], keras.Model]] = {
         mlp,
         linear,
         embedding_bag,
+        bag_of_words,
         scatter_linear,
         scatter_cnn,
     )

@@ -125,6 +125,14 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     ),
     "imdb": (
         Recipe(
+            model="bag_of_words",
+            learning_rate=8.0,
+            epochs=15,
+            batch_size=2048,
+            optimizer_arguments=_MOMENTUM,
+            mechanism_arguments={"l2_norm_clip": 1.0},
+        ),
+        Recipe(
             model="embedding_bag",
             optimizer="Adam",
             learning_rate=0.01,
