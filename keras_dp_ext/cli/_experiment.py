@@ -11,10 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dp_ext import noise as noises
 from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, calibration
 from keras_dp_ext.accounting.default_delta import default_delta
-from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.callbacks import PrivacyAccountant
 from keras_dp_ext.cli._settings import Settings
 from keras_dp_ext.data import DataSet, PrivatePCA, load, poisson_batches
@@ -77,10 +75,7 @@ class Experiment:
     @property
     def noise_multiplier(self) -> float:
         """The noise of the gradients over the L2 norm of one example."""
-        mechanism = self.model.optimizer.mechanism
-        if self.settings.mechanism == "encoding":
-            return mechanism.noise.scale / mechanism.codebook.norm
-        return mechanism.noise_multiplier
+        return self.model.optimizer.mechanism.noise_multiplier
 
     @property
     def epochs_done(self) -> int:
@@ -197,13 +192,8 @@ class Experiment:
 
     def _arguments_at(self, multiplier: float) -> dict[str, Any]:
         """The mechanism's arguments with noise `multiplier` times the L2 norm."""
-        arguments = dict(self.recipe.mechanism_arguments)
-        if self.settings.mechanism != "encoding":
-            return {**arguments, "noise_multiplier": multiplier}
-        norm = arguments.pop("l2_norm_clip", 1.0)
-        arguments.setdefault("codebook", Codebook(norm=norm))
-        noise = noises.get(arguments.get("noise", "student-t"))
-        return {**arguments, "noise": noise.with_scale(norm * multiplier)}
+        own = describe.mechanism_class(self.settings.mechanism)
+        return own.arguments_at(multiplier, **self.recipe.mechanism_arguments)
 
     def _optimizer(self, mechanism_arguments: dict[str, Any]):
         recipe = self.recipe
@@ -239,7 +229,7 @@ def optimizer_class(mechanism: str, optimizer: str) -> type:
             "Argument `--optimizer` must be a class in keras.optimizers, such as SGD "
             f"or Adam. Received: {optimizer}"
         )
-    return make_private(base, type(describe.mechanism(mechanism)))
+    return make_private(base, describe.mechanism_class(mechanism))
 
 
 def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:
@@ -254,23 +244,43 @@ def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:
         changes["final_learning_rate"] = ratio * settings.learning_rate
     if changes.get("optimizer", recipe.optimizer) != recipe.optimizer:
         changes["optimizer_arguments"] = {}
-    mechanism = dict(recipe.mechanism_arguments)
+    return dataclasses.replace(
+        recipe, mechanism_arguments=_mechanism_arguments(recipe, settings), **changes
+    )
+
+
+def _mechanism_arguments(recipe: Recipe, settings: Settings) -> dict[str, Any]:
+    """All arguments of the mechanism but its noise."""
+    own = describe.mechanism_class(settings.mechanism)
+    known = _parameters(own.__init__)
+    # What a recipe says is a suggestion, made with some mechanism in mind.
+    accepted = {*known, *_parameters(own.arguments_at)}
+    arguments = {k: v for k, v in recipe.mechanism_arguments.items() if k in accepted}
     for name in ("l2_norm_clip", "noise"):
-        if getattr(settings, name) is not None:
-            mechanism[name] = getattr(settings, name)
-    _check_options(settings)
-    mechanism.update(settings.options)
-    return dataclasses.replace(recipe, mechanism_arguments=mechanism, **changes)
-
-
-def _check_options(settings: Settings) -> None:
-    known = describe.mechanism(settings.mechanism).get_config()
+        value = getattr(settings, name)
+        if value is not None and name not in accepted:
+            raise ValueError(
+                f"Argument `--{name.replace('_', '-')}` does not apply to "
+                f"{settings.mechanism}."
+            )
+        if value is not None:
+            arguments[name] = value
     for name in settings.options:
         if name not in known:
             raise ValueError(
                 f"Argument `--set` must name an argument of {settings.mechanism}: "
                 f"{', '.join(known)}. Received: {name}"
             )
+    return {**arguments, **settings.options}
+
+
+def _parameters(function: Any) -> list[str]:
+    """Names of a function's own parameters."""
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
+    ]
 
 
 def _loss(model: keras.Model) -> keras.losses.Loss:

@@ -9,7 +9,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from keras_dp_ext.cli._training import _MECHANISMS, _NOISES, _number, _positive_int
+from keras_dp_ext.cli._training import (
+    _NOISES,
+    _number,
+    _positive_int,
+    add_mechanism_argument,
+)
 
 #: Used where neither a target nor a noise is given.
 DEFAULT_TARGET_EPSILON = 3.0
@@ -141,9 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
     )
     privacy = parser.add_argument_group("privacy")
     if not several:
-        privacy.add_argument(
-            "--mechanism", choices=_MECHANISMS, default="dpsgd", help="default: dpsgd"
-        )
+        add_mechanism_argument(privacy)
     privacy.add_argument(
         "--noise", choices=_NOISES, help="encoding: the noise. Default: student-t"
     )

@@ -8,17 +8,42 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from keras_dp_ext._own_code import is_own
+
 _MECHANISMS = ("dpsgd", "encoding", "tanh", "directional")
 _NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
 _SAMPLINGS = ("poisson", "shuffled", "with-replacement", "full-batch")
 
 
+def add_mechanism_argument(group: argparse._ArgumentGroup, **settings: Any) -> None:
+    """Adds `--mechanism`: a known name, or `module:Class`."""
+    group.add_argument(
+        "--mechanism",
+        type=mechanism_name,
+        metavar="NAME",
+        **{
+            "default": "dpsgd",
+            "help": f"{', '.join(_MECHANISMS)}, or module:Class, a mechanism of your "
+            "own. Default: dpsgd",
+            **settings,
+        },
+    )
+
+
+def mechanism_name(text: str) -> str:
+    """The name of a mechanism; one of the user's own is imported later."""
+    if text not in _MECHANISMS and not is_own(text):
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(_MECHANISMS)}, or module:Class. "
+            f"Received: {text}"
+        )
+    return text
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of mechanism, data and accountant."""
     mechanism = parser.add_argument_group("mechanism")
-    mechanism.add_argument(
-        "--mechanism", choices=_MECHANISMS, default="dpsgd", help="default: dpsgd"
-    )
+    add_mechanism_argument(mechanism)
     mechanism.add_argument(
         "--noise-multiplier",
         type=_number,
@@ -192,15 +217,20 @@ class Training:
 
         name = self.arguments.mechanism
         self._check_irrelevant(name)
+        if is_own(name):
+            own = describe.mechanism_class(name)
+            return own(**own.arguments_at(self._noise_multiplier(scale)))
         return describe.mechanism(name, **_PARAMETERS[name](self, scale))
 
     def claim(self, scale: float | None = None):
         """What one release claims."""
         parameters = self.arguments.parameters
         if parameters is None:
-            needed = self.arguments.mechanism == "encoding" or (
-                self.arguments.mechanism == "tanh"
-                and self.arguments.guarantee == "published"
+            name = self.arguments.mechanism
+            needed = (
+                name == "encoding"
+                or is_own(name)
+                or (name == "tanh" and self.arguments.guarantee == "published")
             )
             if needed:
                 raise ValueError(
@@ -223,13 +253,15 @@ class Training:
                 "split",
             },
         }
-        for argument in set().union(*relevant.values()) - relevant[name]:
+        own = relevant.get(name, {"noise_multiplier"})
+        for argument in set().union(*relevant.values()) - own:
             if getattr(self.arguments, argument) is not None:
                 raise ValueError(
                     f"Argument `--{argument.replace('_', '-')}` does not apply to "
                     f"`--mechanism {name}`."
                 )
-        if name in ("dpsgd", "encoding") and self.arguments.guarantee == "published":
+        both = name in ("tanh", "directional")
+        if self.arguments.guarantee == "published" and not both:
             raise ValueError(
                 "Argument `--guarantee published` does not apply to "
                 f"`--mechanism {name}`: what is published is proven."

@@ -6,8 +6,14 @@ import argparse
 import json
 from collections.abc import Iterator
 
+from keras_dp_ext._own_code import is_own
 from keras_dp_ext.cli._quiet import import_tensorflow
-from keras_dp_ext.cli._training import _MECHANISMS, _NOISES, plain
+from keras_dp_ext.cli._training import (
+    _MECHANISMS,
+    _NOISES,
+    add_mechanism_argument,
+    plain,
+)
 
 # The published direction needs a full-batch gradient before every release.
 _ONE_RELEASE = ", one release"
@@ -35,11 +41,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--mechanism",
-        choices=_MECHANISMS,
+    add_mechanism_argument(
+        parser,
         action="append",
-        help="may be repeated. Default: all, proven and as published",
+        default=None,
+        help=f"{', '.join(_MECHANISMS)}, or module:Class; may be repeated. Default: "
+        "all of ours, proven and as published",
     )
     parser.add_argument(
         "--runs", type=int, default=100_000, help="of each batch. Default: 100000"
@@ -111,6 +118,7 @@ def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, object]]:
     """What is audited, each under the name that it has in the table."""
     from keras_dp_ext import noise
     from keras_dp_ext.analysis import PublishedBudget
+    from keras_dp_ext.mechanisms import describe
     from keras_dp_ext.mechanisms.directional import Directional
     from keras_dp_ext.mechanisms.dpsgd import DPSGD
     from keras_dp_ext.mechanisms.encoding import Encoded
@@ -118,6 +126,9 @@ def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, object]]:
 
     chosen = arguments.mechanism or _MECHANISMS
     sigma = arguments.noise_multiplier
+    for name in filter(is_own, chosen):
+        own = describe.mechanism_class(name)
+        yield name, own(**own.arguments_at(sigma))
     if "dpsgd" in chosen:
         yield "dpsgd", DPSGD(noise_multiplier=sigma)
     if "encoding" in chosen:

@@ -16,7 +16,7 @@ from keras_dp_ext.cli import _settings
 from keras_dp_ext.cli._output import make_directory
 from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._settings import Settings
-from keras_dp_ext.cli._training import _MECHANISMS, _positive_int
+from keras_dp_ext.cli._training import _MECHANISMS, _positive_int, mechanism_name
 
 _EXAMPLES = """examples:
   keras-dp compare --mechanisms dpsgd,encoding,tanh,directional
@@ -48,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         type=_mechanisms,
         default=("dpsgd", "encoding"),
         metavar="NAMES",
-        help=f"separated by commas, of {', '.join(_MECHANISMS)}. "
+        help=f"separated by commas, of {', '.join(_MECHANISMS)}, and module:Class. "
         "Default: dpsgd,encoding",
     )
     parser.add_argument(
@@ -210,10 +210,5 @@ def _text(record: dict[str, Any]) -> str:
 
 
 def _mechanisms(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    unknown = [name for name in names if name not in _MECHANISMS]
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"must be of {', '.join(_MECHANISMS)}. Received: {', '.join(unknown)}"
-        )
-    return names
+    names = dict.fromkeys(name.strip() for name in text.split(","))
+    return tuple(mechanism_name(name) for name in names)

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Trains; returns 130 if it was interrupted."""
     directory = Path(
         arguments.output_dir
-        or f"runs/{Path(arguments.dataset).stem}-{arguments.mechanism}"
+        or f"runs/{Path(arguments.dataset).stem}-{arguments.mechanism.replace(':', '.')}"
     )
     former = None
     if arguments.resume and arguments.overwrite:

@@ -85,6 +85,23 @@ class Mechanism(abc.ABC):
         Must not import TensorFlow when it is called.
         """
 
+    @classmethod
+    def arguments_at(cls, noise_multiplier: float, **arguments: Any) -> dict[str, Any]:
+        """The constructor's arguments for this much noise: what calibration varies.
+
+        Args:
+            noise_multiplier: Noise relative to the bound of one example. Unless this is
+                overridden, the constructor has an argument of that name; an attribute
+                of that name tells it.
+            **arguments: The other arguments.
+        """
+        if "noise_multiplier" not in inspect.signature(cls.__init__).parameters:
+            raise ValueError(
+                f"Mechanism `{cls.__name__}` must have an argument `noise_multiplier`, "
+                "or a method `arguments_at` of its own: its noise cannot be set."
+            )
+        return {**arguments, "noise_multiplier": noise_multiplier}
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, read from attributes of the same name."""
         parameters = inspect.signature(type(self).__init__).parameters

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import TYPE_CHECKING, Any
 
+from keras_dp_ext._own_code import import_own, is_own
 from keras_dp_ext.accounting.claim import Claim
 
 if TYPE_CHECKING:
@@ -23,11 +25,45 @@ _CLASSES = {
 NAMES = tuple(_CLASSES)
 
 
+def mechanism_class(name: str) -> type[Mechanism]:
+    """The class of a mechanism.
+
+    Args:
+        name: One of `NAMES`, or `module:Class` for a mechanism of your own.
+
+    Raises:
+        ValueError: If there is no such mechanism.
+
+    Example:
+
+    >>> mechanism_class("dpsgd").name
+    'dpsgd'
+    """
+    if is_own(name):
+        from keras_dp_ext.mechanisms.base import Mechanism
+
+        own = import_own(name, "mechanism")
+        if not (inspect.isclass(own) and issubclass(own, Mechanism)):
+            raise ValueError(
+                "Argument `mechanism` must name a subclass of "
+                f"`keras_dp_ext.mechanisms.Mechanism`. Received: mechanism={name}"
+            )
+        return own
+    if name not in _CLASSES:
+        raise ValueError(
+            f"Argument `name` must be one of {NAMES}, or `module:Class`. "
+            f"Received: name={name}"
+        )
+    module, class_name = _CLASSES[name]
+    module = importlib.import_module(f"keras_dp_ext.mechanisms.{module}")
+    return getattr(module, class_name)
+
+
 def mechanism(name: str, **parameters: Any) -> Mechanism:
     """A mechanism by its name.
 
     Args:
-        name: One of `NAMES`.
+        name: As for `mechanism_class`.
         **parameters: Arguments of its constructor.
 
     Raises:
@@ -38,13 +74,7 @@ def mechanism(name: str, **parameters: Any) -> Mechanism:
     >>> mechanism("dpsgd", noise_multiplier=0.9).claim(num_parameters=100).proven
     GaussianRelease(noise_multiplier=0.9)
     """
-    if name not in _CLASSES:
-        raise ValueError(
-            f"Argument `name` must be one of {NAMES}. Received: name={name}"
-        )
-    module, class_name = _CLASSES[name]
-    module = importlib.import_module(f"keras_dp_ext.mechanisms.{module}")
-    return getattr(module, class_name)(**parameters)
+    return mechanism_class(name)(**parameters)
 
 
 def claim(

@@ -79,6 +79,19 @@ class Encoded(Mechanism):
         self._denoising = denoise and Denoising(self.noise, denoise)
         self._denoising_factor = None
 
+    @classmethod
+    def arguments_at(cls, noise_multiplier, l2_norm_clip=1.0, **arguments):
+        """`l2_norm_clip` is the norm of the codebook, unless one is given."""
+        arguments.setdefault("codebook", Codebook(norm=l2_norm_clip))
+        noise = noises.get(arguments.get("noise", "student-t"))
+        scale = noise_multiplier * codebooks.get(arguments["codebook"]).norm
+        return {**arguments, "noise": noise.with_scale(scale)}
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the norm of the codebook."""
+        return self.noise.scale / self.codebook.norm
+
     @property
     def denoising_factor(self) -> float | None:
         """What the last update was multiplied by; `None` without denoising."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 
 import keras
 
+from keras_dp_ext._own_code import import_own, is_own
 from keras_dp_ext.data.data_set import DataSet
 from keras_dp_ext.data.private_pca import PrivatePCA
 
@@ -205,9 +203,8 @@ def build_model(identifier: str, data: DataSet) -> keras.Model:
     Raises:
         ValueError: If there is no such model, or it does not fit the data.
     """
-    module_name, colon, function_name = identifier.partition(":")
-    if colon:
-        function = _own_function(module_name, function_name)
+    if is_own(identifier):
+        function = import_own(identifier, "model")
     elif identifier in MODELS:
         function = MODELS[identifier]
     else:
@@ -233,15 +230,3 @@ def build_model(identifier: str, data: DataSet) -> keras.Model:
             f"`{data.name}`. Received: output_shape={model.output_shape}"
         )
     return model
-
-
-def _own_function(module_name: str, function_name: str) -> Callable:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            "Argument `model` must name a function that can be imported. Received: "
-            f"model={module_name}:{function_name} ({error})"
-        ) from error
