@@ -35,7 +35,7 @@ def assert_one_line(keras_dp, status: int, message: str) -> None:
         (["--model", "resnet"], "must be one of tanh_cnn"),
         (["--model", "absent:function"], "can be imported"),
         (["--model", "cifar_cnn:f"], "can be imported"),
-        (["--mechanism", "dpsdg"], "invalid choice"),
+        (["--mechanism", "dpsdg"], "must be one of"),
         (["--noise", "cauchy"], "--mechanism encoding"),
         (["--mechanism", "encoding", "--noise", "white"], "invalid choice"),
         (["--optimizer", "Sgd2"], "keras.optimizers"),
