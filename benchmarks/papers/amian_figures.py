@@ -6,7 +6,8 @@
 The filter runs as printed (`guarantee="published"`), beside DP-SGD with the same noise,
 and beside the proven filter, whose epsilon is that of DP-SGD. Sigma 1.1 and batches of
 256 are the paper's (Table I). It does not say its network, its epochs, or the values of
-c and k: here TF-Privacy's tutorial network, 60 epochs, and 1, 2, 5 and 10.
+c and k: here TF-Privacy's tutorial network, 60 epochs unless `--epochs` says less, and
+1, 2, 5 and 10.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ def make_figure(arguments: argparse.Namespace, figure: str, data) -> None:
         sensitivity is c sqrt(n), not 1 (docs/errata.md), so that they get their
         accuracy from far less privacy. The filter with an L2 clip behind it, at the
         proven epsilon of DP-SGD ({common.short(base["epsilon"])}), ends at
-        {common.told(last["tanh, proven"])}. {
-            common.size_note(arguments, data, paper, epochs, EPOCHS)
+        {common.told(last["tanh, proven"])}. The paper does not say for how long it
+        trains: here {epochs} epochs. {
+            common.size_note(arguments, data, paper, epochs, None)
         }""",
     )
 

@@ -158,7 +158,7 @@ def size_note(
     data: Any,
     paper: str,
     epochs: int,
-    paper_epochs: int,
+    paper_epochs: int | None,
     paper_examples: int | None = None,
     other: Sequence[str] = (),
 ) -> str:
@@ -169,7 +169,7 @@ def size_note(
         data: What was trained on.
         paper: The paper's data set.
         epochs: Epochs of the longest run.
-        paper_epochs: Those of the paper.
+        paper_epochs: Those of the paper; `None` where it does not say.
         paper_examples: Training examples of the paper, if not all.
         other: Further differences in size.
     """
@@ -184,7 +184,7 @@ def size_note(
         )
     elif count < total:
         smaller.append(f"{count:,} of {total:,} training examples ({data.note})")
-    if epochs < paper_epochs:
+    if paper_epochs is not None and epochs < paper_epochs:
         smaller.append(f"{epochs} of {paper_epochs} epochs")
     seeds = (
         f"{arguments.seeds} seeds, errors are standard deviations over them"
@@ -193,6 +193,8 @@ def size_note(
     )
     if smaller:
         return f"Smaller than in the paper: {'; '.join(smaller)}. Here {seeds}."
+    if paper_epochs is None:
+        return f"{count:,} examples, as in the paper; {seeds}."
     return f"Size of the paper: {count:,} examples, {epochs} epochs; {seeds}."
 
 

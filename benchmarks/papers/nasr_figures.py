@@ -54,8 +54,8 @@ METHODS = {
 # From docs/results/nasr_learning_rates.csv; the digits of fast mode want less.
 LEARNING_RATES = {
     "DP-SGD": 1.0,
-    "encoding, Gaussian, denoised": 80.0,
-    DENOISED: 80.0,
+    "encoding, Gaussian, denoised": 160.0,
+    DENOISED: 160.0,
     UNDENOISED: 1.0,
 }
 FAST_LEARNING_RATES = {
@@ -68,7 +68,7 @@ FAST_LEARNING_RATES = {
 TRIED = {
     "DP-SGD": (0.25, 0.5, 1.0, 2.0),
     UNDENOISED: (0.5, 1.0, 2.0),
-    DENOISED: (20.0, 40.0, 80.0, 160.0),
+    DENOISED: (40.0, 80.0, 160.0, 320.0, 640.0),
 }
 TUNING_EPOCHS, HELD_OUT = 2, 10_000
 

@@ -44,7 +44,8 @@ def test_the_mnist_network_is_the_one_that_papers_use():
 def test_recipes_are_found_by_model_and_mechanism():
     assert find_recipe("mnist").model == "tanh_cnn"
     assert find_recipe("mnist", "pca_mlp").mechanism_arguments["l2_norm_clip"] == 4.0
-    assert find_recipe("digits", mechanism="encoding").mechanism == "encoding"
+    for name in ("digits", "mnist"):
+        assert find_recipe(name, mechanism="encoding").mechanism == "encoding"
     budgets = {
         epsilon: find_recipe("mnist", "pca_mlp", target_epsilon=epsilon)
         for epsilon in (0.5, 2.0, 8.0)
