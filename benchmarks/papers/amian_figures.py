@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 
+import numpy as np
+
 import keras_dp_ext as dp
 from benchmarks import models
 from benchmarks.papers import common
@@ -73,6 +75,9 @@ def make_figure(arguments: argparse.Namespace, figure: str, data) -> None:
     (axes,) = common.new_axes(width=6.4)
     name = common.title_of(data, paper)
     common.draw_curves(axes, rows, "method", x="step")
+    # Where curves end matters; the first epoch of one would flatten all others.
+    accuracies = [row["accuracy"] for row in rows]
+    axes.set_ylim(np.quantile(accuracies, 0.08) - 0.03, max(accuracies) + 0.01)
     title = f"Amian, Figure {figure} ({name}), proven ε in brackets"
     common.finish(axes, title, "step", loc="lower right")
     last = {row["method"]: row for row in common.last_epochs(rows, ["method"])}
