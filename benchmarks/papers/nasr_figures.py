@@ -207,8 +207,9 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
         {epsilon_2} (DP-SGD: {DP_SGD[paper][0]}) for constant epochs, and
         {accuracy_3:.1%} at {epsilon_3} (DP-SGD: {DP_SGD[paper][1]}) at best. At proven
         epsilon (Poisson sampling, delta 1e-5), last epoch: {by_method}. Learning
-        rates are the best on held out training images at the middle noise
-        (nasr_learning_rates; the Gaussian takes that of Student-t). Why they differ from the paper: its network and its
+        rates are the best on held out training images after {TUNING_EPOCHS} epochs at
+        the middle noise (nasr_learning_rates; the Gaussian takes that of Student-t):
+        they suit short trainings, and longer ones may want less. Why they differ from the paper: its network and its
         learning rates are not known, and its batches are drawn with replacement, which
         its bound does not cover; Student-t and Gaussian noise of equal Fisher
         information cost about the same (docs/errata.md). {size}""",
