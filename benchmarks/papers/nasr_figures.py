@@ -98,7 +98,7 @@ def tune(arguments: argparse.Namespace, data) -> None:
         for method, rates in TRIED.items()
         for rate in rates
     ]
-    # One seed: differences that matter here are larger than those between seeds.
+    # One seed: a table to choose by, not a result.
     rows = common.run_cases(arguments, part, cases, seeds=[0])
     summary = [row for row in rows if row["epoch"] == TUNING_EPOCHS]
     (axes,) = common.new_axes()

@@ -252,9 +252,9 @@ def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:
 def _mechanism_arguments(recipe: Recipe, settings: Settings) -> dict[str, Any]:
     """All arguments of the mechanism but its noise."""
     own = describe.mechanism_class(settings.mechanism)
-    known = _parameters(own.__init__)
+    known = own.argument_names()
     # What a recipe says is a suggestion, made with some mechanism in mind.
-    accepted = {*known, *_parameters(own.arguments_at)}
+    accepted = {*known, *inspect.signature(own.arguments_at).parameters}
     arguments = {k: v for k, v in recipe.mechanism_arguments.items() if k in accepted}
     for name in ("l2_norm_clip", "noise"):
         value = getattr(settings, name)
@@ -272,15 +272,6 @@ def _mechanism_arguments(recipe: Recipe, settings: Settings) -> dict[str, Any]:
                 f"{', '.join(known)}. Received: {name}"
             )
     return {**arguments, **settings.options}
-
-
-def _parameters(function: Any) -> list[str]:
-    """Names of a function's own parameters."""
-    return [
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
-    ]
 
 
 def _loss(model: keras.Model) -> keras.losses.Loss:

@@ -45,7 +45,7 @@ class Mechanism(abc.ABC):
         self._frozen = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._frozen and name in inspect.signature(type(self).__init__).parameters:
+        if self._frozen and name in self.argument_names():
             raise ValueError(
                 f"`{name}` must not change once the optimizer is built: training "
                 "goes on with the old value while epsilon is computed for the new "
@@ -86,6 +86,12 @@ class Mechanism(abc.ABC):
         """
 
     @classmethod
+    def argument_names(cls) -> list[str]:
+        """Names of the constructor's arguments."""
+        parameters = inspect.signature(cls.__init__).parameters
+        return [name for name in parameters if name != "self"]
+
+    @classmethod
     def arguments_at(cls, noise_multiplier: float, **arguments: Any) -> dict[str, Any]:
         """The constructor's arguments for this much noise: what calibration varies.
 
@@ -95,7 +101,7 @@ class Mechanism(abc.ABC):
                 of that name tells it.
             **arguments: The other arguments.
         """
-        if "noise_multiplier" not in inspect.signature(cls.__init__).parameters:
+        if "noise_multiplier" not in cls.argument_names():
             raise ValueError(
                 f"Mechanism `{cls.__name__}` must have an argument `noise_multiplier`, "
                 "or a method `arguments_at` of its own: its noise cannot be set."
@@ -104,10 +110,7 @@ class Mechanism(abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, read from attributes of the same name."""
-        parameters = inspect.signature(type(self).__init__).parameters
-        return {
-            name: _plain(getattr(self, name)) for name in parameters if name != "self"
-        }
+        return {name: _plain(getattr(self, name)) for name in self.argument_names()}
 
 
 def _plain(value: Any) -> Any:

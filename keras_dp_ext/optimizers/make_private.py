@@ -90,7 +90,7 @@ _PREFIXES = {DPSGD: "DP"}
 
 
 def _create(base, mechanism_class, name):
-    mechanism_parameters = _keywords(mechanism_class)
+    mechanism_parameters = mechanism_class.argument_names()
 
     class Private(PrivateOptimizer, base):
         def __init__(
@@ -123,14 +123,6 @@ def _create(base, mechanism_class, name):
     Private.mechanism_class = mechanism_class
     Private.__signature__ = _signature(Private, base, mechanism_class)
     return keras.saving.register_keras_serializable(_PACKAGE, name)(Private)
-
-
-def _keywords(mechanism_class) -> list[str]:
-    return [
-        parameter
-        for parameter in inspect.signature(mechanism_class.__init__).parameters
-        if parameter != "self"
-    ]
 
 
 def _signature(private, base, mechanism_class) -> inspect.Signature:
