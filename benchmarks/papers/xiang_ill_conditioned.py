@@ -21,7 +21,7 @@ import numpy as np
 import keras_dp_ext as dp
 from benchmarks.papers import common
 from keras_dp_ext.accounting.calibration import calibrate_noise
-from keras_dp_ext.data.data_set import DataSet
+from keras_dp_ext.data.sets.data_set import DataSet
 
 EXAMPLES, FEATURES, BATCH, EPOCHS, EPSILON = 20_000, 40, 500, 25, 2.0
 TUNING_SEED = 1000

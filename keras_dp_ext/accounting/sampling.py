@@ -57,7 +57,7 @@ class Poisson(Sampling):
         rate: The probability `q` that one example takes part in one release.
         overflow_delta: What each release adds to delta because the lot has a
             fixed capacity (`data.poisson_batches` drops examples of a lot that
-            overflows; the proof is in `data/capacity.py`). An accountant must
+            overflows; the proof is in `data/sampling/capacity.py`). An accountant must
             convert to epsilon at `delta - releases * overflow_delta`.
     """
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_dp_ext.gradients import contributions as forms
-from keras_dp_ext.gradients import graph as graph_lib
 from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
 from keras_dp_ext.gradients.base import (
     PerExampleGradients,
@@ -17,10 +16,11 @@ from keras_dp_ext.gradients.base import (
     sum_of_mapped,
 )
 from keras_dp_ext.gradients.fallback import fallback_rows
-from keras_dp_ext.gradients.recurrent import unfold_loops
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.loops import unfold_loops
+from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
-from keras_dp_ext.gradients.uses import Use, find_uses
 
 
 def per_example_gradients(

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
-from keras_dp_ext.gradients.uses import Use
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.uses import Use
 
 # Which inputs of an op are shapes, with the batch as their first entry.
 _SHAPE_INPUTS = {

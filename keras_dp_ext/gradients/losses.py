@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients.graph import ops as graph_lib
 
 _HINT = (
     "Private training needs one loss for each example. Use a loss of "

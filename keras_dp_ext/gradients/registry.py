@@ -7,8 +7,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_dp_ext.gradients.contributions import Contribution
+from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.split import Split
-from keras_dp_ext.gradients.uses import Use
 
 # rule(use, d, split) -> contribution, or None where the rule does not apply.
 #   use: the op, and which of its inputs is the weight

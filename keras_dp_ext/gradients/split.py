@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
-from keras_dp_ext.gradients import probe_errors
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification import probe_errors
 
 # Stands for the unknown batch size when shapes are inferred.
 ASSUMED_BATCH = 16

@@ -20,13 +20,13 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling
 from keras_dp_ext.gradients import MaterializedGradients, per_example_gradients
 from keras_dp_ext.gradients.losses import separate
-from keras_dp_ext.gradients.probe import Probe
-from keras_dp_ext.gradients.state_updates import check_state_updates
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import secure, uniform
 from keras_dp_ext.optimizers.batch_size_guard import BatchSizeGuard
 from keras_dp_ext.optimizers.noise_source import NoiseSource
 from keras_dp_ext.optimizers.spent_budget import SpentBudget
+from keras_dp_ext.verification.probe import Probe
+from keras_dp_ext.verification.state_guard import check_state_updates
 
 _LEDGER_KEY = "privacy_ledger"
 _RELEASES_KEY = "privacy_releases"

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.data.data_set import DataSet
-from keras_dp_ext.data.scattering import Scattering
+from keras_dp_ext.data.layers.scattering import Scattering
+from keras_dp_ext.data.sets.data_set import DataSet
 
 _CHUNK = 128
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import keras
 
 from keras_dp_ext._own_code import import_own, is_own
-from keras_dp_ext.data.data_set import DataSet
-from keras_dp_ext.data.private_pca import PrivatePCA
+from keras_dp_ext.data.layers.private_pca import PrivatePCA
+from keras_dp_ext.data.sets.data_set import DataSet
 
 layers = keras.layers
 

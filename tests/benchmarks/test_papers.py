@@ -11,7 +11,7 @@ import pytest
 from benchmarks import models
 from benchmarks.papers import common, run_all
 from keras_dp_ext.data import load
-from keras_dp_ext.data.data_set import DataSet
+from keras_dp_ext.data.sets.data_set import DataSet
 
 
 def parse(tmp_path, *argv, **options):

@@ -50,7 +50,7 @@ def test_reviews_are_hashed_so_that_no_vocabulary_is_released(monkeypatch):
 
 
 def test_the_same_word_hashes_alike_and_padding_is_zero():
-    from keras_dp_ext.data.load import hash_words
+    from keras_dp_ext.data.sets.load import hash_words
 
     tokens = hash_words(np.array([b"Good, GOOD<br />film!", b""]))
     assert tokens[0, 0] == tokens[0, 1] != tokens[0, 2] and tokens[0, 3] > 0

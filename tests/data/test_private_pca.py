@@ -8,7 +8,7 @@ from scipy import stats
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.sampling import FullBatch, Poisson
 from keras_dp_ext.data import PrivatePCA, poisson_batches, shuffled_batches
-from keras_dp_ext.data.private_pca import symmetric_noise, unit_rows
+from keras_dp_ext.data.layers.private_pca import symmetric_noise, unit_rows
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_dp_ext as dp
 from keras_dp_ext.gradients import registry
-from keras_dp_ext.gradients.made_up import separating_subsets
+from keras_dp_ext.verification.synthetic_batches import separating_subsets
 
 L = keras.layers
 EXAMPLES, FEATURES = 16, 5

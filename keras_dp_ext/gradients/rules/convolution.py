@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
 from keras_dp_ext.gradients.contributions import (
     UNIT_ROUNDOFF,
     Contribution,
@@ -20,6 +19,7 @@ from keras_dp_ext.gradients.contributions import (
     scale_rows,
     slice_rows,
 )
+from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
 

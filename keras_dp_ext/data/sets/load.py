@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dp_ext.data.data_set import DataSet
+from keras_dp_ext.data.sets.data_set import DataSet
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 DATA_DIR_VARIABLE = "KERAS_DP_DATA"

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
-from keras_dp_ext.gradients import writes
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification import writes
 
 _ATTRIBUTE = "_keras_dp_ext_state_guard"
 

@@ -18,9 +18,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.uses import Use, Weight, find_uses, scan
 from keras_dp_ext.gradients.registry import find_rule
-from keras_dp_ext.gradients.uses import Use, Weight, find_uses, scan
 
 # Their rules read the shape of the data only.
 _ADDITIONS = frozenset({"BiasAdd", "Add", "AddV2", "Sub"})

@@ -151,7 +151,7 @@ class Directional(Mechanism):
     def build(self, variables, add_variable):
         weights = self._weights(variables)
         if self.guarantee == "published":
-            from keras_dp_ext.mechanisms.directional_published import (
+            from keras_dp_ext.mechanisms.directional.published import (
                 PublishedDirectional,
             )
 
@@ -163,9 +163,9 @@ class Directional(Mechanism):
         self._machine.build(variables, add_variable)
 
     def _proven_machine(self, weights: Any) -> Any:
-        from keras_dp_ext.mechanisms.directional_proven import ProvenDirectional
-        from keras_dp_ext.mechanisms.directional_pruning import DirectionalPruning
-        from keras_dp_ext.mechanisms.directional_scales import DirectionalScales
+        from keras_dp_ext.mechanisms.directional.proven import ProvenDirectional
+        from keras_dp_ext.mechanisms.directional.pruning import DirectionalPruning
+        from keras_dp_ext.mechanisms.directional.scales import DirectionalScales
 
         scales = DirectionalScales(
             exponent=1 / 4 if self.direction == "adaclip" else 1 / 3,

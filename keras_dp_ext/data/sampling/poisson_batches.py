@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import Poisson, lots_per_epoch
-from keras_dp_ext.data import _arrays, _checks, _pipeline
-from keras_dp_ext.data.capacity import overflow_delta, smallest_capacity
-from keras_dp_ext.data.sampling_label import SamplingLabel, attach
+from keras_dp_ext.data.sampling import arrays, checks, pipeline
+from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
+from keras_dp_ext.data.sampling.label import SamplingLabel, attach
 
 # Capacities are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
 # equal parts.
@@ -37,7 +37,7 @@ def poisson_batches(
     batch of fixed size. Empty slots are rows of zeros with sample weight 0, which
     private optimizers ignore exactly. A lot that is larger than its slots loses
     random examples; the little that this costs is accounted in delta (see
-    `keras_dp_ext/data/capacity.py`).
+    `keras_dp_ext/data/sampling/capacity.py`).
 
     Compile with `weighted_metrics=["accuracy"]` rather than `metrics`: Keras counts
     padding as examples in the latter.
@@ -84,12 +84,12 @@ def poisson_batches(
     >>> len(lots)
     20
     """
-    x, y, sample_weight, num_examples = _arrays.as_rows(x, y, sample_weight)
-    _checks.batch_size(batch_size, num_examples)
-    _checks.positive_integer("accumulation_steps", accumulation_steps)
+    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
+    checks.batch_size(batch_size, num_examples)
+    checks.positive_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
         steps_per_epoch = lots_per_epoch(num_examples, batch_size)
-    _checks.positive_integer("steps_per_epoch", steps_per_epoch)
+    checks.positive_integer("steps_per_epoch", steps_per_epoch)
     if not 0.0 < max_overflow_delta < 1.0:
         raise ValueError(
             "Argument `max_overflow_delta` must be between 0 and 1. "
@@ -102,7 +102,7 @@ def poisson_batches(
         physical_batch_size = _ROUND_TO * math.ceil(
             needed / (_ROUND_TO * accumulation_steps)
         )
-    _checks.positive_integer("physical_batch_size", physical_batch_size)
+    checks.positive_integer("physical_batch_size", physical_batch_size)
     capacity = physical_batch_size * accumulation_steps
     if capacity < needed:
         raise ValueError(
@@ -114,12 +114,12 @@ def poisson_batches(
         )
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
-        for num_lots in _pipeline.blocks(steps_per_epoch):
+        for num_lots in pipeline.blocks(steps_per_epoch):
             yield _draw_lots(rng, num_lots, num_examples, rate, capacity).reshape(
                 [-1, physical_batch_size]
             )
 
-    dataset = _pipeline.batches_from_indices(
+    dataset = pipeline.batches_from_indices(
         draw,
         x,
         y,

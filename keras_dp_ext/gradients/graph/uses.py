@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
-from keras_dp_ext.gradients import views
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph import views
 
 # Ops that give a weight a batch axis without looking at any data.
 _BROADCASTS = frozenset({"BroadcastTo", "Tile"})

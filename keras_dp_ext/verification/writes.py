@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients.graph import ops as graph_lib
 
 # Every other stateful op that is handed a resource may write to it.
 _READS = frozenset(

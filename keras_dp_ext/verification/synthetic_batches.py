@@ -13,7 +13,7 @@ _WORDS = np.array(b"the a of and to is in it this not good bad".split())
 _MOST_WORDS = 20
 
 
-class MadeUpBatches:
+class SyntheticBatches:
     """Values for everything through which data enters a graph.
 
     Args:

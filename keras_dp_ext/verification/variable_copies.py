@@ -8,7 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
+from keras_dp_ext.gradients.graph import ops as graph_lib
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -18,7 +18,7 @@ class _StandIn:
     variable: tf.Variable
 
 
-class StandIns:
+class VariableCopies:
     """Variables that take the place of those that a traced graph has captured.
 
     Whatever is run on them leaves the real variables alone, also where a function

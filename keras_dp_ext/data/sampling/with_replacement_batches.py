@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import WithReplacement, lots_per_epoch
-from keras_dp_ext.data import _arrays, _checks, _pipeline
-from keras_dp_ext.data.sampling_label import SamplingLabel, attach
+from keras_dp_ext.data.sampling import arrays, checks, pipeline
+from keras_dp_ext.data.sampling.label import SamplingLabel, attach
 
 
 def with_replacement_batches(
@@ -49,22 +49,22 @@ def with_replacement_batches(
     References:
         [Nasr et al., 2020](https://arxiv.org/abs/2007.11524)
     """
-    x, y, sample_weight, num_examples = _arrays.as_rows(x, y, sample_weight)
-    _checks.batch_size(batch_size, num_examples)
-    physical_batch_size = _checks.physical_batch_size(batch_size, accumulation_steps)
+    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
+    checks.batch_size(batch_size, num_examples)
+    physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
     if steps_per_epoch is None:
         steps_per_epoch = lots_per_epoch(num_examples, batch_size)
-    _checks.positive_integer("steps_per_epoch", steps_per_epoch)
+    checks.positive_integer("steps_per_epoch", steps_per_epoch)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
-        for num_lots in _pipeline.blocks(steps_per_epoch):
+        for num_lots in pipeline.blocks(steps_per_epoch):
             yield rng.integers(
                 num_examples,
                 size=[num_lots * accumulation_steps, physical_batch_size],
                 dtype=np.int32,
             )
 
-    dataset = _pipeline.batches_from_indices(
+    dataset = pipeline.batches_from_indices(
         draw,
         x,
         y,

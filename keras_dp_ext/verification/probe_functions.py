@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
-from keras_dp_ext.gradients.stand_ins import StandIns
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification.variable_copies import VariableCopies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +68,11 @@ class ProbeFunctions:
         self.ops = graph_lib.ancestors(
             filter(graph_lib.is_symbolic, wanted), stop=set(map(id, self._sources))
         )
-        self._stand_ins: dict[int, tf.Tensor] = {}
+        self._copies: dict[int, tf.Tensor] = {}
 
-    def use(self, stand_ins: StandIns) -> None:
+    def use(self, copies: VariableCopies) -> None:
         """Lets the functions run on other variables than the real ones."""
-        self._stand_ins = stand_ins.replaced()
+        self._copies = copies.replaced()
         self.losses = tf.function(self._trace_losses, autograph=False)
         self._gradients = tf.function(self._trace_gradients, autograph=False)
 
@@ -100,7 +100,7 @@ class ProbeFunctions:
 
     def _replaced(self, inputs) -> dict[int, tf.Tensor]:
         inputs = zip(map(id, self._sources), inputs, strict=True)
-        return {**self._stand_ins, **dict(inputs)}
+        return {**self._copies, **dict(inputs)}
 
     def _row_losses(self, losses: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(tf.reshape(losses, [-1, self._group]), axis=1)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
-from keras_dp_ext.data._row_check import check_rows
+from keras_dp_ext.data.sampling.row_check import check_rows
 
 # Transformations that hand every lot on as it is, or leave whole lots out, and
 # that sample afresh when they are iterated again. All others lose the label:
@@ -73,7 +73,7 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
     is one batch and not of shuffled data, `take` and `skip`. Every other transformation
     may change what a lot is, and loses it; so does a `map` that changes the number of
     rows. Functions of `map` must transform every row by itself: they are run on made-up
-    lots to see it (`_row_check.py`), which finds all but mixing that hides in noise.
+    lots to see it (`row_check.py`), which finds all but mixing that hides in noise.
 
     Args:
         dataset: Anything that `model.fit` accepts.

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.sampling import FullBatch, Poisson, Sampling, Shuffled
-from keras_dp_ext.data.sampling_label import sampling_of
+from keras_dp_ext.data.sampling.label import sampling_of
 
 # Rows that are normalised and multiplied at once.
 _CHUNK = 4096

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.data import _arrays
+from keras_dp_ext.data.sampling import arrays
 
 # A source draws the indices of one epoch: int32 arrays `[batches, physical_batch]`
 # in which the index `num_examples` stands for padding.
@@ -66,7 +66,7 @@ def batches_from_indices(
         sample_weight = np.ones([num_examples], np.float32)
     columns = (x, y) if sample_weight is None else (x, y, sample_weight)
     columns = tf.nest.map_structure(
-        lambda leaf: None if leaf is None else _arrays.with_zero_row(leaf), columns
+        lambda leaf: None if leaf is None else arrays.with_zero_row(leaf), columns
     )
     epoch_numbers = itertools.count()
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from keras_dp_ext.bounding.ellipsoid import ellipsoid_clip
 from keras_dp_ext.gradients.base import PerExampleGradients
-from keras_dp_ext.mechanisms.directional_pruning import DirectionalPruning
-from keras_dp_ext.mechanisms.directional_scales import DirectionalScales
+from keras_dp_ext.mechanisms.directional.pruning import DirectionalPruning
+from keras_dp_ext.mechanisms.directional.scales import DirectionalScales
 from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
 
 # Axis of a coordinate that is not measured, over the largest of one that is.

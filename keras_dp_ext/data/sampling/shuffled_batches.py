@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import Shuffled
-from keras_dp_ext.data import _arrays, _checks, _pipeline
-from keras_dp_ext.data.sampling_label import SamplingLabel, attach
+from keras_dp_ext.data.sampling import arrays, checks, pipeline
+from keras_dp_ext.data.sampling.label import SamplingLabel, attach
 
 
 def shuffled_batches(
@@ -49,9 +49,9 @@ def shuffled_batches(
     Raises:
         ValueError: If an argument is out of range.
     """
-    x, y, sample_weight, num_examples = _arrays.as_rows(x, y, sample_weight)
-    _checks.batch_size(batch_size, num_examples)
-    physical_batch_size = _checks.physical_batch_size(batch_size, accumulation_steps)
+    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
+    checks.batch_size(batch_size, num_examples)
+    physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
     steps_per_epoch = math.ceil((num_examples + 1) / batch_size)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -60,11 +60,11 @@ def shuffled_batches(
         rng.shuffle(slots)
         lots = slots.reshape([steps_per_epoch, batch_size])
         start = 0
-        for num_lots in _pipeline.blocks(steps_per_epoch):
+        for num_lots in pipeline.blocks(steps_per_epoch):
             yield lots[start : start + num_lots].reshape([-1, physical_batch_size])
             start += num_lots
 
-    dataset = _pipeline.batches_from_indices(
+    dataset = pipeline.batches_from_indices(
         draw,
         x,
         y,

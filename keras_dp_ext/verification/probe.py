@@ -27,13 +27,16 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients import graph as graph_lib
-from keras_dp_ext.gradients import probe_errors
-from keras_dp_ext.gradients.made_up import MadeUpBatches, separating_subsets
-from keras_dp_ext.gradients.probe_functions import ProbeFunctions
+from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.rules.device import is_compiled
 from keras_dp_ext.gradients.split import ASSUMED_BATCH, check_rows_are_examples
-from keras_dp_ext.gradients.stand_ins import StandIns
+from keras_dp_ext.verification import probe_errors
+from keras_dp_ext.verification.probe_functions import ProbeFunctions
+from keras_dp_ext.verification.synthetic_batches import (
+    SyntheticBatches,
+    separating_subsets,
+)
+from keras_dp_ext.verification.variable_copies import VariableCopies
 
 # Inputs of models that rescale them by themselves: pixels up to 255.
 _LARGE = 100.0
@@ -88,8 +91,8 @@ class Probe:
             self._group,
         )
         with tf.init_scope():
-            self._stand_ins = StandIns(self._functions.ops)
-            self._functions.use(self._stand_ins)
+            self._copies = VariableCopies(self._functions.ops)
+            self._functions.use(self._copies)
             if not any(self._passes(positive) for positive in (False, True)):
                 raise probe_errors.nothing_to_see(self._sources)
         self._passed.add(fingerprint)
@@ -122,11 +125,11 @@ class Probe:
     def _passes(self, positive: bool) -> bool:
         """`False` if the results are not finite and say nothing."""
         generator = np.random.default_rng(0)
-        batches = MadeUpBatches(
+        batches = SyntheticBatches(
             self._sources, self._batch, self._group, generator, positive
         )
         data, others = batches.draw(), batches.draw()
-        self._stand_ins.reset()
+        self._copies.reset()
         losses = self._losses_of(data)
         if losses is None or not np.isfinite(losses).all():
             return False
@@ -140,7 +143,7 @@ class Probe:
 
     def _losses_of(self, data) -> np.ndarray | None:
         """`[rows]`; `None` if the model refuses the made-up data."""
-        self._stand_ins.restore()
+        self._copies.restore()
         try:
             losses = self._functions.losses(data).numpy()
         except tf.errors.InvalidArgumentError:
@@ -172,13 +175,13 @@ class Probe:
         Results that are not finite say nothing here, unless others changed them.
         """
         rounds = [(_LARGE, False), (1.0, True), (_LARGE, True), (1.0, False)]
-        if self._stand_ins.have_seeds:
+        if self._copies.have_seeds:
             rounds *= _SEEDS // len(rounds)
         for number, (scale, is_perturbed) in enumerate(rounds):
-            self._stand_ins.reset()
-            self._stand_ins.reseed(generator)
+            self._copies.reset()
+            self._copies.reseed(generator)
             if is_perturbed:
-                self._stand_ins.perturb(generator)
+                self._copies.perturb(generator)
             data, others = batches.draw(scale), batches.draw(scale)
             kept = _random_half(self._rows, generator)
             losses = self._losses_of(data)
@@ -192,14 +195,14 @@ class Probe:
         alone = np.zeros(self._rows, np.float32)
         alone[row] = 1.0
         new_data = batches.with_others(data, others, alone > 0)
-        self._stand_ins.reset()
+        self._copies.reset()
         here = self._functions.gradients(data, r)
         if not here.is_finite():
             return False
         self._compare(here, "sum over the batch")
-        self._stand_ins.perturb(generator)
+        self._copies.perturb(generator)
         if not self._functions.gradients(data, r).is_finite():
-            self._stand_ins.reset()
+            self._copies.reset()
         result = self._gradients_of(data, alone)
         new_result = self._gradients_of(new_data, alone)
         if new_result.is_finite():
@@ -216,7 +219,7 @@ class Probe:
         return True
 
     def _gradients_of(self, data, r):
-        self._stand_ins.restore()
+        self._copies.restore()
         return self._functions.gradients(data, r)
 
     def _check_same_gradient(self, result, new_result, data, new_data, kept) -> None:
@@ -276,7 +279,7 @@ class Probe:
         tensors, evaluate = self._functions.every_float()
         results = []
         for inputs in (data, new_data):
-            self._stand_ins.restore()
+            self._copies.restore()
             results.append([value.numpy() for value in evaluate(inputs)])
         for tensor, old, new in zip(tensors, *results, strict=True):
             if old.shape != new.shape or old.shape[0] % self._rows or not old.size:

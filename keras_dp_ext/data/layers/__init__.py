@@ -1,0 +1,1 @@
+"""Layers that prepare features: private PCA, scattering."""

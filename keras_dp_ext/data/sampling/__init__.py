@@ -1,0 +1,1 @@
+"""Pipelines that draw examples as the analysis assumes."""

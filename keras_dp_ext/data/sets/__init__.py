@@ -1,0 +1,1 @@
+"""Data sets, embedded or read from a folder."""

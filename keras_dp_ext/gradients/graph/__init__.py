@@ -1,0 +1,1 @@
+"""Reading the traced graph: ops, where weights meet data, views, loops."""

@@ -1,0 +1,1 @@
+"""Before the first update: does the step do what its epsilon says?"""
