@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dp_ext.gradients import per_example_gradients
-from keras_dp_ext.gradients.rules import convolution
+from keras_dp_ext.gradients.rules.convolution import filter_gradients, rules
 
 LAYERS = {
     "strides that divide the kernel": {"kernel_size": 4, "strides": 2},
@@ -36,9 +36,9 @@ def norms_and_sum(layer, x, coefficients):
 def test_chunks_give_what_a_tape_gives(
     arguments, kept_elements, by_products, monkeypatch, rng
 ):
-    monkeypatch.setattr(convolution, "_CHUNK_BYTES", 4 * 2**10)
-    monkeypatch.setattr(convolution, "_KEPT_ELEMENTS", kept_elements)
-    monkeypatch.setattr(convolution, "has_fast_matrix_products", lambda: by_products)
+    monkeypatch.setattr(rules, "_CHUNK_BYTES", 4 * 2**10)
+    monkeypatch.setattr(filter_gradients, "_KEPT_ELEMENTS", kept_elements)
+    monkeypatch.setattr(rules, "has_fast_matrix_products", lambda: by_products)
     x = rng.normal(size=(7, 11, 13, 3)).astype(np.float32)
     coefficients = rng.uniform(size=7).astype(np.float32)
     layer = keras.layers.Conv2D(5, **arguments)

@@ -1,0 +1,199 @@
+"""Per-row gradients of a filter on a CPU, a cache full of rows at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.contributions import (
+    UNIT_ROUNDOFF,
+    Contribution,
+    Rows,
+    have_finite_products,
+    scale_rows,
+    slice_rows,
+)
+from keras_dp_ext.gradients.rules.convolution.geometry import unsplit
+
+# Up to this many elements, a filter's per-row gradients are kept for the weighted
+# sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
+# gradient of the whole batch (measured: break-even at 40,000 to 70,000).
+_KEPT_ELEMENTS = 40_000
+
+
+class FilterGradients(Contribution):
+    """Per-row gradients of a filter on a CPU, a cache full of rows at a time.
+
+    Patches of a whole batch do not fit into any cache, and cutting them takes longer
+    than multiplying them.
+
+    Args:
+        image: `[rows, examples, *spatial, inputs]`.
+        gradient: `[rows, examples, *spatial, outputs]`.
+        shape: Of the filter.
+        chunk: How many rows at a time.
+        products: From `chunk` rows of `image` and `gradient` to their
+            contribution.
+        kernel: From `[n, *spatial, inputs]` and `[n, *spatial, outputs]` to the
+            gradient of the filter, summed over `n`.
+    """
+
+    def __init__(
+        self,
+        image: tf.Tensor,
+        gradient: tf.Tensor,
+        shape,
+        chunk: int,
+        products: Callable[[tf.Tensor, tf.Tensor], Contribution],
+        kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    ):
+        self.shape = tuple(shape)
+        self._image = tf.cast(image, tf.float32)
+        self._gradient = tf.cast(gradient, tf.float32)
+        self._chunk = chunk
+        self._products = products
+        self._kernel = kernel
+        self._kept: Rows | None = None
+        self._kept_finite: tf.Tensor | None = None
+
+    def _for_each_chunk(self, function, *shapes):
+        """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
+        rows = self._image.shape[0]
+        if rows is not None and rows <= self._chunk:
+            return function(self._products(self._image, self._gradient))
+        # Of a batch whose size is not known yet, a power of two is likely a divisor.
+        chunk = (
+            2 ** int(math.log2(self._chunk))
+            if rows is None
+            else _divisor(rows, self._chunk)
+        )
+        rows = tf.shape(self._image)[0]
+        count = -(-rows // chunk)
+        image, gradient = (
+            _with_rows(value, count * chunk) for value in (self._image, self._gradient)
+        )
+        results = tf.map_fn(
+            lambda start: function(
+                self._products(
+                    slice_rows(image, start, chunk),
+                    slice_rows(gradient, start, chunk),
+                )
+            ),
+            tf.range(count) * chunk,
+            fn_output_signature=[
+                tf.TensorSpec([chunk, *shape], tf.float32) for shape in shapes
+            ],
+        )
+        return [
+            tf.reshape(result, [-1, *shape])[:rows]
+            for result, shape in zip(results, shapes, strict=True)
+        ]
+
+    def _keep(self, scale: tf.Tensor | None) -> tf.Tensor:
+        """Keeps all rows, zeros in place of those that are not finite.
+
+        Norms are made while a chunk is in cache: a later pass over all rows would
+        cost as much as the products.
+
+        Returns:
+            `[rows]`: their squared norms.
+        """
+
+        def rows_and_norms(part):
+            # Built before either branch: what one branch builds the other can't use.
+            rows = Rows(part.rows(), self.shape)
+            norms = part.norm_squared(scale)
+            finite = tf.math.is_finite(norms)
+            finite_rows = tf.cond(
+                tf.reduce_all(finite), rows.rows, lambda: rows.sanitized(finite).rows()
+            )
+            return [finite_rows, norms]
+
+        rows, norms = self._for_each_chunk(rows_and_norms, self.shape, [])
+        self._kept = Rows(rows, self.shape)
+        self._kept_finite = tf.math.is_finite(norms)
+        return norms
+
+    @property
+    def _keeps_rows(self) -> bool:
+        return tf.TensorShape(self.shape).num_elements() <= _KEPT_ELEMENTS
+
+    def norm_squared(self, scale=None):
+        if self._kept is not None:
+            norms = self._kept.norm_squared(scale)
+            return tf.where(self._kept_finite, norms, float("nan"))
+        if self._keeps_rows:
+            return self._keep(scale)
+        (norms,) = self._for_each_chunk(lambda part: [part.norm_squared(scale)], [])
+        lost = self._rounding_of_sum()
+        if scale is not None:
+            lost /= tf.reduce_min(scale)
+        return tf.square(tf.sqrt(norms) + lost)
+
+    def _rounding_of_sum(self) -> tf.Tensor:
+        """`[rows]`: by how much a row may be longer in `weighted_sum` than measured.
+
+        The kernel for the whole batch rounds in another order. Where products cancel,
+        what is left may be mostly rounding: at most that of a sum of as many terms as
+        there are positions, and of their magnitudes.
+        """
+        image, gradient = (
+            tf.norm(tf.reshape(value, [tf.shape(value)[0], -1]), axis=1)
+            for value in (self._image, self._gradient)
+        )
+        # Every pixel is in as many patches as there are taps.
+        taps = math.prod(self.shape[:-2])
+        terms = self._gradient.shape[1:-1].num_elements()
+        return terms * UNIT_ROUNDOFF * math.sqrt(taps) * image * gradient
+
+    def weighted_sum(self, coefficients):
+        if self._kept is not None:
+            return self._kept.weighted_sum(coefficients)
+        return self._kernel(
+            unsplit(self._image), unsplit(scale_rows(coefficients, self._gradient))
+        )
+
+    def rows(self):
+        if self._kept is not None:
+            return self._kept.rows()
+        (rows,) = self._for_each_chunk(lambda part: [part.rows()], self.shape)
+        return rows
+
+    def finite_rows(self):
+        return have_finite_products(self._image, self._gradient)
+
+    def map_factors(self, change):
+        return FilterGradients(
+            change(self._image),
+            change(self._gradient),
+            self.shape,
+            self._chunk,
+            self._products,
+            self._kernel,
+        )
+
+    def sanitized(self, finite):
+        if self._kept is not None:
+            return self._kept.sanitized(finite)
+        return super().sanitized(finite)
+
+    def sum_of_finite(self, coefficients, finite):
+        if self._kept is not None:
+            # What is kept is finite.
+            return self._kept.weighted_sum(coefficients)
+        return super().sum_of_finite(coefficients, finite)
+
+
+def _divisor(number: int, most: int) -> int:
+    """The greatest divisor of `number` that is at most `most`."""
+    return next(size for size in range(most, 0, -1) if number % size == 0)
+
+
+def _with_rows(value: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Rows of zeros appended up to so many; no copy where none is missing."""
+    missing = rows - tf.shape(value)[0]
+    padding = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
+    padded = tf.cond(missing > 0, lambda: tf.pad(value, padding), lambda: value)
+    return tf.ensure_shape(padded, [None, *value.shape[1:]])

@@ -1,0 +1,164 @@
+"""Which contribution a convolution's filter gets, by op and by device."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.gradients.contributions import Rows
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.rules.convolution.filter_gradients import FilterGradients
+from keras_dp_ext.gradients.rules.convolution.geometry import Geometry
+from keras_dp_ext.gradients.rules.convolution.patch_products import PatchProducts
+from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
+
+# Patches that are cut at a time: they should stay in cache until they are multiplied.
+_CHUNK_BYTES = 4 * 2**20
+
+
+@register_rule("Conv2D", "Conv3D")
+def convolution(use, d, split):
+    """`g_b = patches(x_b)^T d_b`, with `[*kernel, inputs, outputs]` weights."""
+    if use.index != 1:
+        return None
+    return _convolution(use.op, use.op.inputs[0], use.weight.shape, d, split)
+
+
+@register_rule("PartitionedCall", "StatefulPartitionedCall")
+def convolution_in_a_function(use, d, split):
+    """Keras compiles a grouped convolution by itself, in a function of its own."""
+    graphs = graph_lib.called_graphs(use.op)
+    if len(graphs) != 1 or use.outputs != 1:
+        return None
+    found = [op for op in graphs[0].get_operations() if op.type not in _WRAPPERS]
+    if [op.type for op in found] not in (["Conv2D"], ["Conv3D"]):
+        return None
+    arguments = [tensor.op for tensor in graphs[0].inputs]
+    image, weight = (arguments.index(_argument(t)) for t in found[0].inputs)
+    if weight != use.index:
+        return None
+    shape = found[0].inputs[1].shape
+    return _convolution(found[0], use.op.inputs[image], shape, d, split)
+
+
+# What surrounds a convolution in a function that does nothing else.
+_WRAPPERS = frozenset({"Placeholder", "ReadVariableOp", "Identity", "NoOp"})
+
+
+def _argument(tensor: tf.Tensor) -> tf.Operation:
+    while tensor.op.type in ("Identity", "ReadVariableOp"):
+        tensor = tensor.op.inputs[0]
+    return tensor.op
+
+
+def _convolution(op, data, filter_shape, d, split):
+    geometry = Geometry(op, filter_shape)
+    if not geometry.is_supported(data, d):
+        return None
+    if geometry.channels(data) != filter_shape[-2]:
+        return _grouped(geometry, filter_shape, data, d, split)
+    return _products(data, d, geometry, split, like=data)
+
+
+def _grouped(geometry, filter_shape, data, d, split):
+    """Every group of output channels sees its own group of input channels."""
+    *kernel, inputs, outputs = filter_shape
+    groups = geometry.channels(data) // inputs
+    patches = geometry.patches(data)
+    positions, taps = patches.shape[1], patches.shape[2]
+    left = tf.reshape(patches, [-1, positions, taps, groups, inputs])
+    right = tf.reshape(geometry.flat(d), [-1, positions, groups, outputs // groups])
+    product = tf.einsum("btkgi,btgo->bkigo", left, right)
+    product = tf.reshape(product, [-1, *kernel, inputs, outputs])
+    return Rows(tf.reduce_sum(_split(product, split, data), axis=1), filter_shape)
+
+
+@register_rule("DepthwiseConv2dNative")
+def depthwise(use, d, split):
+    """Each input channel has `multiplier` filters of its own."""
+    if use.index != 1:
+        return None
+    geometry = Geometry(use.op, use.weight.shape)
+    data = use.op.inputs[0]
+    if not geometry.is_supported(data, d):
+        return None
+    if runs_on_cpu():
+        return _row_by_row(
+            _split(data, split, data),
+            _split(d, split, data),
+            geometry.filter_shape,
+            geometry.depthwise_filter_gradient,
+        )
+    product = geometry.depthwise_products(data, d)
+    return Rows(tf.reduce_sum(_split(product, split, data), axis=1), use.weight.shape)
+
+
+@register_rule("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+def transposed_convolution(use, d, split):
+    """The gradient of a convolution's gradient: data and output swap places."""
+    if use.index != 1:
+        return None
+    geometry = Geometry(use.op, use.weight.shape)
+    data = use.op.inputs[2]
+    if not geometry.is_supported(d, data):
+        return None
+    return _products(d, data, geometry, split, like=data)
+
+
+def _products(image, gradient, geometry, split, like):
+    image, gradient = _split(image, split, like), _split(gradient, split, like)
+    if image.shape[1] is None:
+        return None
+    if not runs_on_cpu():
+        return PatchProducts(image, gradient, geometry)
+    if not has_fast_matrix_products() or len(geometry.kernel) > 2:
+        return _row_by_row(
+            image, gradient, geometry.filter_shape, geometry.filter_gradient
+        )
+    return FilterGradients(
+        image,
+        gradient,
+        geometry.filter_shape,
+        max(
+            1, _CHUNK_BYTES // (4 * image.shape[1] * geometry.patch_elements(gradient))
+        ),
+        geometry.products_of_patches,
+        geometry.filter_gradient,
+    )
+
+
+def _row_by_row(image, gradient, shape, kernel):
+    """One call of TensorFlow's own kernel for each row.
+
+    Without oneDNN the kernel is as fast for one example as for a share of a batch.
+    """
+
+    def products(image, gradient):
+        return Rows(kernel(image[0], gradient[0])[tf.newaxis], shape)
+
+    return FilterGradients(image, gradient, shape, 1, products, kernel)
+
+
+def _split(value: tf.Tensor, split, like: tf.Tensor) -> tf.Tensor:
+    """`[rows, examples, ...]`, also where a dilation has cut images into blocks.
+
+    TensorFlow dilates by `SpaceToBatchND`, which makes the blocks of an image
+    *outer* axis of the batch: `[blocks * batch, ...]`.
+    """
+    blocks = _blocks(like)
+    if blocks > 1:
+        rest = value.shape[1:]
+        value = tf.reshape(value, [blocks, -1, *rest])
+        value = tf.transpose(value, [1, 0, *range(2, value.shape.rank)])
+        value = tf.reshape(value, [-1, *rest])
+    return split(value, like=like)
+
+
+def _blocks(tensor: tf.Tensor) -> int:
+    """Into how many blocks `SpaceToBatchND` has cut every image."""
+    while tensor.op.type in ("ExpandDims", "Reshape", "Identity", "Cast"):
+        tensor = tensor.op.inputs[0]
+    if tensor.op.type != "SpaceToBatchND":
+        return 1
+    return int(np.prod(tf.get_static_value(tensor.op.inputs[1])))
