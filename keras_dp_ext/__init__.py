@@ -12,6 +12,8 @@ Subpackages load on first use, so that everything that needs no TensorFlow
 
 import importlib
 
+from keras_dp_ext import _registration
+
 __version__ = "0.1.0"
 
 _SUBPACKAGES = (
@@ -40,3 +42,6 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+_registration.register_on_import()

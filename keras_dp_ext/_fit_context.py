@@ -34,6 +34,7 @@ class FitContext:
             `None` where it does not say.
         session: What tells one training from the next: an object that belongs to
             this `fit`, or the model where `train_on_batch` is called repeatedly.
+        input_spec: Shapes and types of `x` in the batches of a `fit`.
     """
 
     model: Any
@@ -45,6 +46,7 @@ class FitContext:
     accumulation_steps: int | None = None
     is_single_batch: bool = False
     session: Any = None
+    input_spec: Any = None
 
 
 def find_fit(optimizer: Any = None) -> FitContext | None:
@@ -63,8 +65,12 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
     if found is None:
         return None
     name, values = found
-    session = values.get("epoch_iterator", values["self"])
-    return dataclasses.replace(_read(name, values), session=session)
+    iterator = values.get("epoch_iterator")
+    return dataclasses.replace(
+        _read(name, values),
+        session=values["self"] if iterator is None else iterator,
+        input_spec=_input_spec(iterator),
+    )
 
 
 def _find_frame(frame) -> tuple[str, dict[str, Any]] | None:
@@ -100,6 +106,12 @@ def _read(name: str, values: dict[str, Any]) -> FitContext:
         rate=min(1.0, batch_size / num_examples),
     )
     return FitContext(model, num_examples, batch_size, steps, epochs, sampling)
+
+
+def _input_spec(iterator: Any) -> Any:
+    dataset = getattr(iterator, "_distributed_dataset", None)
+    spec = getattr(dataset, "element_spec", None)
+    return spec[0] if isinstance(spec, (list, tuple)) and spec else spec
 
 
 def _read_dataset(model, dataset, steps, epochs) -> FitContext:

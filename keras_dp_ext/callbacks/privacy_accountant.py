@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_dp_ext._build_model import build_model
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
 from keras_dp_ext.accounting.claim import Claim
@@ -120,6 +121,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self._optimizer()
         self._context = find_fit()
+        if self._context is not None:
+            build_model(self._context)
         # Other callbacks may still restore a checkpoint: open the segment later.
         self._opened = False
 

@@ -77,10 +77,11 @@ def make_private(
     name = (
         name or _PREFIXES.get(mechanism, mechanism.__name__) + optimizer_class.__name__
     )
-    created = keras.saving.get_registered_object(f"{_PACKAGE}>{name}")
-    if created is None or (created.base_class, created.mechanism_class) != (
-        optimizer_class,
-        mechanism,
+    created = keras.saving.get_custom_objects().get(f"{_PACKAGE}>{name}")
+    if (
+        not issubclass(created or object, PrivateOptimizer)
+        or created.base_class is not optimizer_class
+        or created.mechanism_class is not mechanism
     ):
         created = _create(optimizer_class, mechanism, name)
     return created(**arguments) if arguments else created
