@@ -41,13 +41,13 @@ class DroppedExamples(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         optimizer = self.model.optimizer
-        if not hasattr(optimizer, "count_dropped"):
+        if not hasattr(optimizer, "_count_dropped"):
             raise ValueError(
                 "DroppedExamples needs a private optimizer of keras_dp_ext. "
                 f"Received: optimizer={optimizer}"
             )
         with self.model.distribute_strategy.scope():
-            self._counter = optimizer.count_dropped()
+            self._counter = optimizer._count_dropped()
         self._before = int(self._counter.numpy())
         self.total = 0
         # Counting is part of the step, which may have been traced without it.

@@ -263,7 +263,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         context = self._context or FitContext(self.model)
         num_examples = _agreed("num_examples", self.num_examples, context.num_examples)
         batch_size = _agreed("batch_size", self.batch_size, context.batch_size)
-        optimizer.discard_unfinished_lot()
+        optimizer._discard_unfinished_lot()
         sampling = self._sampling_of_lots(context, num_examples, batch_size)
         if self.delta is None:
             self._delta = _delta_of(num_examples)

@@ -49,7 +49,7 @@ class Mechanism(abc.ABC):
             raise ValueError(
                 f"`{name}` must not change once the optimizer is built: training "
                 "goes on with the old value while epsilon is computed for the new "
-                "one. Make a new optimizer, and call its `take_over` with the former. "
+                "one. Make a new optimizer, and call its `continue_from` with the former. "
                 f"Received: {name}={value}"
             )
         super().__setattr__(name, value)

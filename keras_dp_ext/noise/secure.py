@@ -124,7 +124,7 @@ def stream(key: tf.Tensor) -> Callable[[int, tf.Tensor], tf.Tensor]:
     return words
 
 
-def middle(count: int, seed: tf.Tensor) -> tf.Tensor:
+def constant_words(count: int, seed: tf.Tensor) -> tf.Tensor:
     """A source of always the same word, three eighths of the way through its range.
 
     What a mechanism draws from it is, coordinate by coordinate, its noise's scale

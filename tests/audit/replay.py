@@ -74,7 +74,7 @@ class Replay:
 
     def _counters(self):
         """Of releases and of noise: no checkpoint sets these back, only a test."""
-        return self.optimizer.releases, self.optimizer._noise_source.value._counter
+        return self.optimizer.releases, self.optimizer._noise_source._counter
 
     def reset(self):
         """Weights, state and noise as they were when the snapshot was taken."""

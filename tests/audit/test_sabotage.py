@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_dp_ext.audit import audit_mechanism
 from keras_dp_ext.mechanisms import DPSGD
-from keras_dp_ext.optimizers import noise_source, private_optimizer
+from keras_dp_ext.optimizers import noise_source, private_step
 from tests.audit import replay as harness
 from tests.audit.replay import Replay
 from tests.audit.test_replay import assert_noise_is_fresh
@@ -89,10 +89,10 @@ def test_replay_catches_halved_noise():
 
 
 def test_replay_catches_division_by_the_realised_batch_size(monkeypatch):
-    def realised(self, losses, group):
-        return tf.reduce_sum(tf.cast(losses != 0, tf.float32)) / group
+    def realised(optimizer, losses, context):
+        return tf.reduce_sum(tf.cast(losses != 0, tf.float32))
 
-    monkeypatch.setattr(private_optimizer.PrivateOptimizer, "_expected_rows", realised)
+    monkeypatch.setattr(private_step, "expected_lot", realised)
     assert harness.worst_excess(Replay(DPSGD), ("opposed",)) > 1.5
 
 

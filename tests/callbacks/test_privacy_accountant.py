@@ -159,7 +159,7 @@ def test_fit_calls_and_changed_noise_compose(data):
     fit(model, poisson(data), accountant)
     assert accountant.epsilon == pytest.approx(spent(20), rel=1e-6)
     noisier = dp.optimizers.DPSGD(noise_multiplier=4.0)
-    noisier.take_over(model.optimizer)
+    noisier.continue_from(model.optimizer)
     model.compile(noisier, loss="mse")
     fit(model, poisson(data), accountant)
     entries = [

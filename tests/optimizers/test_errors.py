@@ -179,7 +179,7 @@ def test_what_the_claim_is_made_of_does_not_change_once_built(name, value):
     net.compile(optimizer, loss="mse")
     net.fit(X, Y, batch_size=6, verbose=0)
     claim = optimizer.privacy_claim()
-    with pytest.raises(ValueError, match=rf"`{name}` must not change.*`take_over`"):
+    with pytest.raises(ValueError, match=rf"`{name}` must not change.*`continue_from`"):
         setattr(optimizer, name, value)
     assert optimizer.privacy_claim() == claim
 
@@ -201,7 +201,7 @@ def test_a_new_optimizer_takes_over_what_the_former_has_spent(recwarn):
     former.open_segment(dp.accounting.Poisson(0.1))
     net.fit(X, Y, batch_size=6, verbose=0)
     optimizer = dp.optimizers.DPSGD(noise_multiplier=1.0)
-    optimizer.take_over(former)
+    optimizer.continue_from(former)
     net.compile(optimizer, loss="mse")
     optimizer.build(net.trainable_variables)
     optimizer.open_segment(dp.accounting.Poisson(0.1))
@@ -212,7 +212,7 @@ def test_a_new_optimizer_takes_over_what_the_former_has_spent(recwarn):
         for claim, _, count in optimizer.ledger.entries(int(optimizer.releases.numpy()))
     ] == [(2.0, 2), (1.0, 2)]
     with pytest.raises(ValueError, match="before this optimizer has trained"):
-        optimizer.take_over(former)
+        optimizer.continue_from(former)
 
 
 def relative_error(y, p):

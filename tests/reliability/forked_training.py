@@ -38,7 +38,7 @@ def keys(noise: str) -> tuple[list, list]:
     """The parent's keys before, between and after two forks, and the children's."""
     optimizer = dp.optimizers.DPSGD(secure_noise=noise == "secure")
     optimizer.build([keras.Variable(np.zeros(3))])
-    source = optimizer._noise_source.value
+    source = optimizer._noise_source
 
     def key():
         return source._key.numpy().tolist()

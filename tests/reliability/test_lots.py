@@ -69,7 +69,7 @@ def interrupted(**arguments):
     model.compile(silent(gradient_accumulation_steps=4, **arguments), loss="mse")
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[Stop()])
-    assert any(np.any(lot.numpy()) for lot in model.optimizer._lot)
+    assert any(np.any(lot.numpy()) for lot in model.optimizer._release.lot)
     return model
 
 
@@ -82,8 +82,8 @@ def test_a_saved_model_holds_no_sums_that_are_not_noised(tmp_path):
             loaded.compile(silent(gradient_accumulation_steps=4), loss="mse")
             loaded.optimizer.build(loaded.trainable_variables)
             loaded.load_weights(tmp_path / "model.weights.h5")
-        assert int(loaded.optimizer._micro_step.numpy()) == 0
-        for lot in loaded.optimizer._lot:
+        assert int(loaded.optimizer._release.micro_step.numpy()) == 0
+        for lot in loaded.optimizer._release.lot:
             np.testing.assert_array_equal(lot.numpy(), 0.0)
 
 
@@ -100,8 +100,10 @@ def test_a_backup_brings_the_unfinished_lot_back(tmp_path):
     resumed.compile(silent(gradient_accumulation_steps=4), loss="mse")
     backup.set_model(resumed)
     backup.on_train_begin()
-    assert int(resumed.optimizer._micro_step.numpy()) == 2
-    for lot, restored in zip(model.optimizer._lot, resumed.optimizer._lot, strict=True):
+    assert int(resumed.optimizer._release.micro_step.numpy()) == 2
+    for lot, restored in zip(
+        model.optimizer._release.lot, resumed.optimizer._release.lot, strict=True
+    ):
         np.testing.assert_array_equal(lot.numpy(), restored.numpy())
 
 
@@ -149,7 +151,7 @@ def interrupt(model, lots, *callbacks):
 
     with pytest.raises(KeyboardInterrupt):
         model.fit(lots, verbose=0, callbacks=[*callbacks, Interrupt()])
-    assert int(model.optimizer._micro_step.numpy()) % 2 == 1
+    assert int(model.optimizer._release.micro_step.numpy()) % 2 == 1
 
 
 @pytest.mark.parametrize("accounted", [False, True])
@@ -184,9 +186,9 @@ def test_single_batches_neither_finish_a_lot_of_fit_nor_begin_one_for_it():
     interrupt(model, lots)
     batch = next(iter(lots))
     model.train_on_batch(*batch)
-    assert int(model.optimizer._micro_step.numpy()) == 1
+    assert int(model.optimizer._release.micro_step.numpy()) == 1
     model.train_on_batch(*batch)  # Batches of one caller do make a lot.
-    assert int(model.optimizer._micro_step.numpy()) == 2
+    assert int(model.optimizer._release.micro_step.numpy()) == 2
     model.train_on_batch(*batch)
     recorder = Recorder()
     model.fit(lots, epochs=2, verbose=0, callbacks=[recorder])

@@ -90,7 +90,7 @@ def test_a_restored_process_does_not_replay_the_noise_of_the_checkpoint(tmp_path
 
 def test_a_renewed_stream_never_comes_back_to_a_number_it_has_used():
     # A step of another thread may fall between the new key and anything else.
-    source = pure_noise().optimizer._noise_source.value
+    source = pure_noise().optimizer._noise_source
     for _ in range(3):
         source.advance()
     before = int(source._counter)

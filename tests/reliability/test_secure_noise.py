@@ -55,7 +55,7 @@ def test_the_distribution_is_the_accountants(noise):
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
 def test_the_grid_is_public_and_finer_than_a_millionth_of_the_noise(noise):
-    with uniform.drawing_from(secure.middle):
+    with uniform.drawing_from(secure.constant_words):
         scale = np.abs(noise.sample([3], tf.constant([0, 0])).numpy())
     # Both coordinates of a point in the plane: none may be left without a grid.
     np.testing.assert_allclose(scale, scale[0], rtol=1e-12)
@@ -71,7 +71,8 @@ def released(secure_noise, total, draws=20_000):
     optimizer.mechanism.refine = lambda noised, step: kept.append(noised[0]) or noised
     variable = tf.Variable(tf.zeros([draws]))
     optimizer.build([variable])
-    optimizer._accumulate_and_release([tf.fill([draws], total)], [], [variable], 1.0)
+    sums = [tf.fill([draws], total)]
+    optimizer._release.add_batch(sums, [], [variable], 1.0, optimizer._apply_average)
     return kept[0].numpy()
 
 

@@ -1,0 +1,97 @@
+"""How many rows a lot and a microbatch have: public numbers, never realised ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dp_ext._fit_context import FitContext
+
+
+def examples_per_microbatch(
+    optimizer: Any, losses: tf.Tensor, context: FitContext | None
+) -> int:
+    """Examples per microbatch: 1, unless `num_microbatches` was given."""
+    if optimizer.num_microbatches is None:
+        return 1
+    batch = losses.shape[0]
+    if batch is not None:
+        batch *= tf.distribute.get_strategy().num_replicas_in_sync
+    else:
+        batch = context and context.batch_size
+    if batch is None:
+        raise ValueError(
+            "Argument `num_microbatches` needs batches of a known size: use "
+            "`dataset.batch(n, drop_remainder=True)`. Received: "
+            f"num_microbatches={optimizer.num_microbatches} and losses of shape "
+            f"{losses.shape}"
+        )
+    if batch % optimizer.num_microbatches:
+        raise ValueError(
+            "Argument `num_microbatches` must divide the batch. Received: "
+            f"num_microbatches={optimizer.num_microbatches} for {batch} examples"
+        )
+    group = batch // optimizer.num_microbatches
+    state = optimizer._state
+    if state.examples_per_microbatch not in (None, group):
+        raise ValueError(
+            "The number of examples per microbatch changes, and with it the "
+            "sensitivity. Received: microbatches of "
+            f"{state.examples_per_microbatch} and then of {group} examples"
+        )
+    state.examples_per_microbatch = group
+    return group
+
+
+def expected_lot(optimizer: Any, losses: tf.Tensor, context: FitContext | None) -> int:
+    """The public number of examples in a lot, by which sums are divided.
+
+    Never the realised number, which depends on who is in the data.
+    """
+    steps = optimizer._accumulation_steps
+    if context is not None and context.accumulation_steps not in (None, steps):
+        raise ValueError(
+            "The data pipeline spreads a lot over a different number of batches "
+            "than the optimizer accumulates. Received: "
+            f"accumulation_steps={context.accumulation_steps} in the data and "
+            f"gradient_accumulation_steps={steps}"
+        )
+    lot = declared_lot(optimizer, context)
+    if lot is None and losses.shape[0] is not None:
+        lot = losses.shape[0] * steps
+        lot *= tf.distribute.get_strategy().num_replicas_in_sync
+        _require_constant(optimizer, lot)
+    if lot is None:
+        raise ValueError(
+            "Argument `expected_batch_size` is needed where the batch size is "
+            "not known beforehand. Received: expected_batch_size=None and "
+            f"losses of shape {losses.shape}"
+        )
+    return lot
+
+
+def declared_lot(optimizer: Any, context: FitContext | None) -> int | None:
+    """Examples of one lot, as far as `fit` or the user told; or `None`."""
+    if optimizer.expected_batch_size is not None:
+        return optimizer.expected_batch_size
+    if context is None or context.batch_size is None:
+        return None
+    lot = context.batch_size
+    if context.accumulation_steps is None:
+        lot *= optimizer._accumulation_steps
+    if context.is_single_batch:
+        _require_constant(optimizer, lot)
+    return lot
+
+
+def _require_constant(optimizer: Any, lot: int) -> None:
+    """A size that was only seen, not declared, is public if it is constant."""
+    state = optimizer._state
+    if state.seen_lot is None:
+        state.seen_lot = lot
+    if state.seen_lot != lot:
+        raise ValueError(
+            "The batch size changes. Pass `expected_batch_size`: dividing by the "
+            f"realised size would reveal it. Received: {state.seen_lot} and then {lot}"
+        )

@@ -1,0 +1,128 @@
+"""One private step: losses to gradients, verified, bounded and released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_dp_ext._fit_context import FitContext, find_fit
+from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, expected_lot
+from keras_dp_ext.optimizers.training_session import (
+    begin_session,
+    guard_train_function,
+)
+from keras_dp_ext.verification.probe import Probe
+from keras_dp_ext.verification.state_guard import check_state_updates
+
+
+def trace_step(
+    optimizer: Any,
+    losses: tf.Tensor,
+    penalties: Sequence[tf.Tensor],
+    variables: Sequence[keras.Variable],
+) -> None:
+    """Traces one private update into the default graph.
+
+    Args:
+        optimizer: The private optimizer.
+        losses: `[batch]`, symbolic.
+        penalties: Scalars that depend on the weights only.
+        variables: The trainable variables.
+    """
+    optimizer._ensure_built(variables)
+    if not _all_initialized(variables):
+        # TensorFlow traces a function that creates variables twice, and runs
+        # only the second trace. Nothing may be updated by this one.
+        with tf.control_dependencies(
+            [tf.debugging.Assert(False, ["This trace must not run."])]
+        ):
+            return
+    context = find_fit(optimizer)
+    begin_session(optimizer, context)
+    optimizer._warn_of_reproducible_noise()
+    penalty_gradients = _penalty_gradients(penalties, variables)
+    guard = check_state_updates(
+        losses, optimizer._watched_model(context), own=optimizer._own_variables()
+    )
+    group = examples_per_microbatch(optimizer, losses, context)
+    gradients = per_example_gradients(losses, variables, group)
+    Probe(
+        losses, variables, gradients, group, optimizer._hidden.value.verified
+    ).verify()
+    sums = optimizer.mechanism.bound(gradients)
+    _count_dropped(optimizer, gradients)
+    release(optimizer, sums, penalty_gradients, variables, losses, group, context)
+    guard.finish()
+
+
+def release(
+    optimizer: Any,
+    sums: Sequence[tf.Tensor],
+    penalty_gradients: Sequence[tf.Tensor],
+    variables: Sequence[keras.Variable],
+    losses: tf.Tensor,
+    group: int,
+    context: FitContext | None,
+) -> None:
+    """Hands bounded sums on to the lot, with the public number of its rows."""
+    expected_rows = expected_lot(optimizer, losses, context) / group
+    guard_train_function(optimizer, context)
+    optimizer._release.add_batch(
+        sums, penalty_gradients, variables, expected_rows, optimizer._apply_average
+    )
+
+
+def trace_function(
+    optimizer: Any,
+    loss_function: Callable[[], tf.Tensor],
+    variables: Sequence[keras.Variable],
+) -> None:
+    """Eager mode with a function: traced in every call, never a former one.
+
+    What a function reads (a global, an attribute, the next batch of an iterator)
+    may change without any sign that could be seen from here.
+    """
+    optimizer._ensure_built(variables)
+
+    @tf.function
+    def step():
+        optimizer.minimize(loss_function(), variables)
+
+    step()
+
+
+def _count_dropped(optimizer: Any, gradients) -> None:
+    counter = optimizer._state.dropped
+    if counter is not None:
+        dropped = tf.logical_not(gradients.finite_rows())
+        counter.assign_add(tf.math.count_nonzero(dropped))
+
+
+def _all_initialized(variables: Sequence[keras.Variable]) -> bool:
+    with tf.init_scope():
+        values = [getattr(variable, "value", variable) for variable in variables]
+        return all(bool(value.is_initialized()) for value in values)
+
+
+def _penalty_gradients(
+    penalties: Sequence[tf.Tensor], variables: Sequence[keras.Variable]
+) -> list[tf.Tensor]:
+    """Gradients of the penalties on the weights: no data, so no noise needed."""
+    if not penalties:
+        return []
+    values = [getattr(variable, "value", variable) for variable in variables]
+    gradients = tf.gradients(
+        tf.add_n(penalties),
+        [value.handle for value in values],
+        unconnected_gradients="none",
+    )
+    return [
+        tf.zeros(variable.shape)
+        if gradient is None
+        else tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]

@@ -1,0 +1,212 @@
+"""From bounded sums to the noised average: lots, replicas, noise, refinement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.noise import secure, uniform
+from keras_dp_ext.optimizers.noise_source import NoiseSource
+
+# Takes the averages and their variables: the base optimizer's own update.
+Update = Callable[[list[tf.Tensor], Sequence[keras.Variable]], None]
+
+
+class Release:
+    """One noised update for each lot, on any number of batches and replicas.
+
+    Args:
+        mechanism: Draws and refines the noise.
+        noise_source: Seeds of the noise.
+        releases: Counter of releases; grows by one with each.
+        accumulation_steps: Batches in a lot.
+        secure_noise: Whether noise is drawn from a cryptographic generator.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        noise_source: NoiseSource,
+        releases: keras.Variable,
+        accumulation_steps: int,
+        secure_noise: bool,
+    ):
+        self._mechanism = mechanism
+        self._noise_source = noise_source
+        self._releases = releases
+        self._secure_noise = secure_noise
+        self.accumulation_steps = accumulation_steps
+        self.micro_step: keras.Variable | None = None
+        self.lot: list[keras.Variable] = []
+        self._lot_of: dict[int, keras.Variable] = {}
+
+    def build(
+        self, variables: Sequence[keras.Variable], add_variable: Callable
+    ) -> None:
+        """Makes the sums of a lot that is spread over several batches."""
+        if self.accumulation_steps == 1:
+            return
+        self.micro_step = add_variable(
+            shape=(), dtype="int64", name="micro_step", initializer="zeros"
+        )
+        for variable in variables:
+            accumulator = add_variable(
+                shape=variable.shape,
+                dtype="float32",
+                name="lot_accumulator",
+                initializer="zeros",
+            )
+            self.lot.append(accumulator)
+            self._lot_of[id(variable)] = accumulator
+
+    @property
+    def unfinished(self) -> list[keras.Variable]:
+        """What holds sums that are not noised yet."""
+        return [] if self.micro_step is None else [self.micro_step, *self.lot]
+
+    def discard_unfinished_lot(self) -> None:
+        """Forgets the batches of a lot that is not complete, if there are any."""
+        for variable in self.unfinished:
+            variable.assign(tf.zeros(variable.shape, variable.dtype))
+
+    def add_batch(
+        self,
+        sums: Sequence[tf.Tensor],
+        penalties: Sequence[tf.Tensor],
+        variables: Sequence[keras.Variable],
+        expected_rows: float,
+        update: Update,
+    ) -> None:
+        """Sums over replicas, then releases once for all of them, if due.
+
+        Args:
+            sums: Bounded gradients, summed over the rows of this batch.
+            penalties: Gradients that depend on the weights only, or nothing.
+            variables: What `sums` are gradients of.
+            expected_rows: The public number of rows of a lot.
+            update: Called with the averages.
+        """
+        strategy = tf.distribute.get_strategy()
+        context = tf.distribute.get_replica_context()
+        if strategy.num_replicas_in_sync == 1 or context is None:
+            noised = _added(sums, self._noise_if_due(sums))
+            self._add_noised(noised, penalties, variables, expected_rows, update)
+            return
+        first = tf.equal(context.replica_id_in_sync_group, 0)
+        # Noise joins on one replica only: after the reduction there is one draw,
+        # the same on all replicas and workers, whatever the distribution.
+        noise = [
+            tf.where(first, value, tf.zeros_like(value))
+            for value in self._noise_if_due(sums)
+        ]
+        totals = _all_reduced(context, _added(sums, noise))
+
+        def release(distribution, totals, penalties):
+            local = [_first_local(distribution, value) for value in totals]
+            local_penalties = [_first_local(distribution, v) for v in penalties]
+            self._add_noised(local, local_penalties, variables, expected_rows, update)
+
+        tf.__internal__.distribute.interim.maybe_merge_call(
+            release, strategy, totals, penalties
+        )
+
+    # Noise --------------------------------------------------------------------
+
+    def _is_due(self) -> tf.Tensor:
+        """Whether the batch under way completes a lot."""
+        step = tf.convert_to_tensor(self.micro_step)
+        return tf.equal(step % self.accumulation_steps, self.accumulation_steps - 1)
+
+    def _noise_if_due(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        shapes = [value.shape for value in sums]
+        step = tf.convert_to_tensor(self._releases)
+        if self._secure_noise:
+            words = secure.stream(self._noise_source.key())
+            noise = self._draw_secure(words, shapes, step)
+        else:
+            noise = self._mechanism.draw_noise(shapes, self._noise_source.seed(), step)
+        if self.accumulation_steps == 1:
+            return noise
+        due = self._is_due()
+        return [tf.where(due, value, tf.zeros_like(value)) for value in noise]
+
+    def _draw_secure(self, words, shapes, step) -> list[tf.Tensor]:
+        """A draw of the mechanism in float64, from the given source of words."""
+        with uniform.drawing_from(words):
+            noise = self._mechanism.draw_noise(shapes, self._noise_source.seed(), step)
+        if any(value.dtype != tf.float64 for value in noise):
+            raise ValueError(
+                "Argument `secure_noise` needs a mechanism that draws from "
+                "`keras_dp_ext.noise` in its precision. Received: "
+                f"{type(self._mechanism).__name__} with noise of "
+                f"{[value.dtype.name for value in noise]}"
+            )
+        return noise
+
+    # Lots ---------------------------------------------------------------------
+
+    def _add_noised(self, noised, penalties, variables, expected_rows, update):
+        if self.accumulation_steps == 1:
+            self._release(noised, penalties, variables, expected_rows, update)
+            return
+        lot = [self._lot_of[id(variable)] for variable in variables]
+        totals = _added(lot, noised)
+
+        def finish():
+            self._release(totals, penalties, variables, expected_rows, update)
+            for accumulator in lot:
+                accumulator.assign(tf.zeros(accumulator.shape))
+            return tf.constant(0)
+
+        def keep():
+            for accumulator, value in zip(lot, totals, strict=True):
+                accumulator.assign(tf.cast(value, tf.float32))
+            return tf.constant(0)
+
+        tf.cond(self._is_due(), finish, keep)
+        self.micro_step.assign_add(1)
+
+    def _release(self, noised, penalties, variables, expected_rows, update):
+        """Refines what has been noised and hands the average on."""
+        step = tf.convert_to_tensor(self._releases)
+        if self._secure_noise:
+            shapes = [value.shape for value in noised]
+            scales = self._draw_secure(secure.constant_words, shapes, step)
+            noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
+        refined = self._mechanism.refine(noised, step)
+        averages = [value / expected_rows for value in refined]
+        if penalties:
+            averages = _added(averages, penalties)
+        averages = [
+            tf.cast(value, variable.dtype)
+            for value, variable in zip(averages, variables, strict=True)
+        ]
+        self._noise_source.advance()
+        self._releases.assign_add(1)
+        update(averages, variables)
+
+
+def _added(values, others) -> list[tf.Tensor]:
+    """Sums in the precision of `others`."""
+    return [
+        tf.cast(value, other.dtype) + other
+        for value, other in zip(values, others, strict=True)
+    ]
+
+
+def _all_reduced(context, values: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The sums over replicas, by one collective: no order in which two could wait."""
+    flat = tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, flat)
+    sizes = [value.shape.num_elements() for value in values]
+    return [
+        tf.reshape(piece, value.shape)
+        for piece, value in zip(tf.split(total, sizes), values, strict=True)
+    ]
+
+
+def _first_local(strategy, value):
+    return strategy.experimental_local_results(value)[0]

@@ -1,0 +1,101 @@
+"""What an optimizer has released: its counter and its ledger, saved and restored."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dp_ext.accounting import Claim, Ledger, Sampling
+from keras_dp_ext.optimizers.noise_source import NoiseSource
+from keras_dp_ext.optimizers.spent_budget import SpentBudget
+
+_LEDGER_KEY = "privacy_ledger"
+_RELEASES_KEY = "privacy_releases"
+
+
+class Spending:
+    """The counter of releases, and the ledger that says what each of them was.
+
+    Args:
+        name: Name scope of the counter.
+        noise_source: Gets a new key whenever something is restored: old noise on
+            new data would cancel out.
+    """
+
+    def __init__(self, name: str, noise_source: NoiseSource):
+        self._noise_source = noise_source
+        # Not by `add_variable`: a checkpoint must not set the counter back.
+        with keras.name_scope(name):
+            self.releases = keras.Variable(
+                0,
+                dtype="int64",
+                trainable=False,
+                aggregation="only_first_replica",
+                name="releases",
+            )
+        self._text = Ledger().to_json()
+
+    @property
+    def count(self) -> int:
+        return int(self.releases.numpy())
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger.from_json(self._text)
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self._text = ledger.to_json()
+
+    def open_segment(self, claim: Claim, sampling: Sampling) -> None:
+        """Records mechanism and sampling for all releases from now on."""
+        ledger = self.ledger
+        ledger.open(self.count, claim, sampling)
+        self.ledger = ledger
+
+    def continue_from(self, former: Spending) -> None:
+        """Counts the releases of another optimizer as its own."""
+        if self.count:
+            raise ValueError(
+                "`continue_from` must be called before this optimizer has trained. "
+                f"Received: {self.count} releases of its own"
+            )
+        self.restore(former.count, former._text)
+
+    # Saving ------------------------------------------------------------------
+
+    def trackable(self) -> SpentBudget:
+        """What TensorFlow's checkpoints save and restore."""
+        return SpentBudget(lambda: (self.count, self._text), self.restore)
+
+    def save(self, store: MutableMapping[str, Any]) -> None:
+        # With a key of its own: Keras loads no variable at all where their number
+        # has changed, e.g. with the base optimizer.
+        store[_RELEASES_KEY] = np.int64(self.count)
+        store[_LEDGER_KEY] = np.frombuffer(self._text.encode(), np.uint8)
+
+    @staticmethod
+    def take_from(store: MutableMapping[str, Any]) -> tuple[int, str] | None:
+        """Removes what `save` has written; `None` where there is nothing."""
+        text = store.pop(_LEDGER_KEY, None)
+        releases = store.pop(_RELEASES_KEY, 0)
+        if text is None:
+            return None
+        return int(np.asarray(releases)), np.asarray(text).tobytes().decode()
+
+    def restore(self, releases: int, ledger_text: str) -> None:
+        """Adds what a checkpoint has spent to what is known already."""
+        before = self.ledger
+        ledger, releases = before.including(
+            self.count, Ledger.from_json(ledger_text), releases
+        )
+        if before.segments:
+            # What is open now stays open, whatever the checkpoint used.
+            now = before.segments[-1]
+            ledger.open(releases, now.claim, now.sampling)
+        self.releases.assign(releases)
+        self.ledger = ledger
+        self._noise_source.renew()

@@ -1,0 +1,66 @@
+"""What a private optimizer remembers besides its variables, in one object."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+@dataclasses.dataclass
+class TrainingState:
+    """State that is neither saved nor tracked by Keras.
+
+    Attributes:
+        pending: The loss between `scale_loss` and `apply_gradients`; one for each
+            thread, as replicas are traced in threads of their own.
+        bound_model: The model that `bind` named.
+        unsaved: Variables that must not be saved with the optimizer.
+        dropped: Counter of rows that were not finite, if somebody asked for it.
+        session: Refers to the training under way; see `TrainingSession`.
+        accounted_session: Refers to the training that an accountant recorded.
+        seen_lot: The lot size that was seen first, where none was declared.
+        examples_per_microbatch: What `num_microbatches` means for these data.
+        warned: Which warnings were given already.
+        former_counters: Release counters of the optimizers that this one continues.
+    """
+
+    pending: threading.local = dataclasses.field(default_factory=threading.local)
+    bound_model: keras.Model | None = None
+    unsaved: list[keras.Variable] = dataclasses.field(default_factory=list)
+    dropped: keras.Variable | None = None
+    session: Callable[[], Any] = lambda: None
+    accounted_session: weakref.ref | None = None
+    seen_lot: int | None = None
+    examples_per_microbatch: int | None = None
+    warned: set[str] = dataclasses.field(default_factory=set)
+    former_counters: list[keras.Variable] = dataclasses.field(default_factory=list)
+
+    def take_pending_loss(self) -> tf.Tensor | None:
+        """The loss that `scale_loss` has kept; it is handed out once."""
+        loss = self.pending_loss
+        self.pending.loss = None
+        return loss
+
+    @property
+    def pending_loss(self) -> tf.Tensor | None:
+        return getattr(self.pending, "loss", None)
+
+    def first_time(self, warning: str) -> bool:
+        """Whether `warning` has not been given yet; from now on it has."""
+        if warning in self.warned:
+            return False
+        self.warned.add(warning)
+        return True
+
+
+class Untracked:
+    """Hides a value from Keras' and TensorFlow's attribute tracking."""
+
+    def __init__(self, value: Any):
+        self.value = value
