@@ -18,7 +18,7 @@ from keras_dp_ext.accounting import Claim, Ledger, Sampling
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.eager_step import eager_step
-from keras_dp_ext.optimizers.errors import NoLossesError, NoWeightsError
+from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
 from keras_dp_ext.optimizers.noise_source import NoiseSource
 from keras_dp_ext.optimizers.private_step import trace_function, trace_step
 from keras_dp_ext.optimizers.release import Release
@@ -133,7 +133,7 @@ class PrivateOptimizer:
             )
         model = self._watched_model(find_fit(self))
         if model is not None and not model.trainable_weights:
-            raise NoWeightsError
+            raise no_weights_error()
         pending = self._state.pending_loss
         if pending is not None and pending.graph is loss.graph:
             raise ValueError(
@@ -151,7 +151,7 @@ class PrivateOptimizer:
         variables = [variable for _, variable in grads_and_vars]
         loss = self._state.take_pending_loss()
         if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
-            raise NoLossesError(self)
+            raise no_losses_error(self)
         with _without_autograph():
             separated = separate(loss)
             trace_step(
@@ -161,7 +161,7 @@ class PrivateOptimizer:
 
     def apply(self, grads, trainable_variables=None):
         """Refused: a gradient without per-example losses cannot be made private."""
-        raise NoLossesError(self)
+        raise no_losses_error(self)
 
     def minimize(
         self,
@@ -236,7 +236,7 @@ class PrivateOptimizer:
     def build(self, variables):
         variables = list(variables)
         if not variables:
-            raise NoWeightsError
+            raise no_weights_error()
         for variable in variables:
             if getattr(variable, "overwrite_with_gradient", False):
                 raise ValueError(
