@@ -35,6 +35,8 @@ class FitContext:
         session: What tells one training from the next: an object that belongs to
             this `fit`, or the model where `train_on_batch` is called repeatedly.
         input_spec: Shapes and types of `x` in the batches of a `fit`.
+        rows_per_epoch: Rows that one pass over the data has, the last, partial batch
+            included; `None` where it cannot be seen.
     """
 
     model: Any
@@ -47,6 +49,7 @@ class FitContext:
     is_single_batch: bool = False
     session: Any = None
     input_spec: Any = None
+    rows_per_epoch: int | None = None
 
 
 def find_fit(optimizer: Any = None) -> FitContext | None:
@@ -105,7 +108,15 @@ def _read(name: str, values: dict[str, Any]) -> FitContext:
         steps_per_epoch=math.ceil(num_examples / batch_size),
         rate=min(1.0, batch_size / num_examples),
     )
-    return FitContext(model, num_examples, batch_size, steps, epochs, sampling)
+    return FitContext(
+        model,
+        num_examples,
+        batch_size,
+        steps,
+        epochs,
+        sampling,
+        rows_per_epoch=num_examples,
+    )
 
 
 def _input_spec(iterator: Any) -> Any:
@@ -119,11 +130,13 @@ def _read_dataset(model, dataset, steps, epochs) -> FitContext:
 
     label = sampling_of(dataset)
     if label is None:
+        batch_size, rows = _batching(dataset)
         return FitContext(
             model,
-            batch_size=_static_batch_size(dataset),
+            batch_size=batch_size,
             steps_per_epoch=steps,
             epochs=epochs,
+            rows_per_epoch=rows,
         )
     return FitContext(
         model,
@@ -146,20 +159,30 @@ def _num_rows(x: Any) -> int | None:
     return None
 
 
-def _static_batch_size(dataset) -> int | None:
-    """The batch size of a `tf.data` pipeline: of its spec, or of `.batch(n)`."""
+def _batching(dataset) -> tuple[int | None, int | None]:
+    """Batch size of a `tf.data` pipeline, by its spec or `.batch(n)`, and its rows."""
     import keras
     import tensorflow as tf
 
     for spec in keras.tree.flatten(dataset.element_spec):
         if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0]:
-            return int(spec.shape[0])
+            return int(spec.shape[0]), None
     pending = [dataset]
     while pending:
         source = pending.pop()
         size = getattr(source, "_batch_size", None)
         value = None if size is None else tf.get_static_value(size)
         if value is not None:
-            return int(value)
+            return int(value), _cardinality(source._inputs())
         pending.extend(source._inputs())
-    return None
+    return None, None
+
+
+def _cardinality(sources) -> int | None:
+    import tensorflow as tf
+
+    if len(sources) != 1:
+        return None
+    with tf.init_scope():  # Also while a training step is traced.
+        rows = int(sources[0].cardinality())
+    return rows if rows >= 0 else None

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext
+from keras_dp_ext.optimizers.microbatches import microbatch_size
 
 
 def examples_per_microbatch(
@@ -15,24 +16,10 @@ def examples_per_microbatch(
     """Examples per microbatch: 1, unless `num_microbatches` was given."""
     if optimizer.num_microbatches is None:
         return 1
-    batch = losses.shape[0]
-    if batch is not None:
-        batch *= tf.distribute.get_strategy().num_replicas_in_sync
-    else:
-        batch = context and context.batch_size
-    if batch is None:
-        raise ValueError(
-            "Argument `num_microbatches` needs batches of a known size: use "
-            "`dataset.batch(n, drop_remainder=True)`. Received: "
-            f"num_microbatches={optimizer.num_microbatches} and losses of shape "
-            f"{losses.shape}"
-        )
-    if batch % optimizer.num_microbatches:
-        raise ValueError(
-            "Argument `num_microbatches` must divide the batch. Received: "
-            f"num_microbatches={optimizer.num_microbatches} for {batch} examples"
-        )
-    group = batch // optimizer.num_microbatches
+    rows = losses.shape[0]
+    if rows is not None:
+        rows *= tf.distribute.get_strategy().num_replicas_in_sync
+    group = microbatch_size(optimizer.num_microbatches, rows, context)
     state = optimizer._state
     if state.examples_per_microbatch not in (None, group):
         raise ValueError(
