@@ -1,0 +1,93 @@
+"""Backward functions that users wrote: interpreted like the forward pass.
+
+The gradients that TensorFlow defines for ops that treat every example by itself do so,
+too. What stands in `tf.custom_gradient` may do anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification.row_analysis.findings import RowsLostError
+from keras_dp_ext.verification.row_analysis.values import MIXED, Value, constant
+
+_ATTRIBUTE = "_gradient_op_type"
+
+
+def check(frame, op: tf.Operation, inputs: Sequence[Value], outputs) -> None:
+    """Raises if the gradient of an op was replaced by one that may mix examples."""
+    if not any(value.has_rows for value in inputs):
+        return
+    try:
+        name = op.get_attr(_ATTRIBUTE)
+    except ValueError:
+        return
+    outputs = [outputs] * len(op.outputs) if isinstance(outputs, Value) else outputs
+    _check_backward(frame, op, name.decode(), inputs, outputs)
+
+
+def _check_backward(frame, op, name: str, inputs, outputs) -> None:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
+    graph, upstream, gradients = _traced(op, name)
+    known = {id(t): _upstream(v) for t, v in zip(upstream, outputs, strict=True)}
+    for outer, inner in graph.captures:
+        known[id(inner)] = _captured(frame, op, outer)
+    path = (*frame.path, op.name, "gradient")
+    backward = Frame(frame.batch, known, path, frame.findings, is_backward=True)
+    for value, gradient in zip(inputs, gradients, strict=True):
+        if not value.has_rows or gradient is None:
+            continue
+        number_of_findings = len(frame.findings)
+        (result,) = backward.run([tf.convert_to_tensor(gradient)])
+        if result.is_constant or len(frame.findings) > number_of_findings:
+            continue
+        is_same = result.axis == value.axis and result.layout == value.layout
+        if not result.has_rows or not is_same:
+            raise RowsLostError("has a gradient that belongs to other examples.")
+
+
+def _traced(op: tf.Operation, name: str):
+    """The backward function in a graph of its own, its arguments and its results."""
+    from tensorflow.python.framework import ops
+
+    function = ops.gradient_registry.lookup(name)
+    with op.graph.as_default():
+        graph = tf.__internal__.FuncGraph("gradient")
+    with graph.as_default():
+        upstream = [
+            tf.compat.v1.placeholder(output.dtype, output.shape)
+            for output in op.outputs
+        ]
+        try:
+            gradients = function(op, *upstream)
+        except Exception as error:
+            raise RowsLostError(
+                f"has a gradient function that cannot be read ({error})."
+            ) from error
+    if not isinstance(gradients, list | tuple):
+        gradients = [gradients]
+    if len(gradients) != len(op.inputs):
+        raise RowsLostError("has a gradient function that cannot be read.")
+    return graph, upstream, list(gradients)
+
+
+def _upstream(value: Value) -> Value:
+    """The gradient with respect to a constant is a sum over all examples."""
+    return MIXED if value.is_constant else value.with_shape(value.shape)
+
+
+def _captured(frame, op: tf.Operation, outer: tf.Tensor) -> Value:
+    if not graph_lib.is_symbolic(outer):
+        return constant(tuple(outer.shape))
+    if outer.graph is op.graph:
+        return frame.value_of(outer)
+    for external, inner in getattr(op.graph, "captures", ()):
+        if external is outer:
+            return frame.value_of(inner)
+    if graph_lib.captured_source(outer) is None:
+        raise RowsLostError("has a gradient function that uses data from elsewhere.")
+    return constant()

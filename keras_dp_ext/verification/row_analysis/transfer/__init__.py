@@ -1,0 +1,15 @@
+"""Transfer functions, one file for each family of ops; importing it registers all."""
+
+from keras_dp_ext.verification.row_analysis.transfer import (  # noqa: F401
+    batch_first,
+    contents,
+    contractions,
+    control,
+    elementwise,
+    joins,
+    lists,
+    reductions,
+    shapes,
+    slices,
+    text,
+)

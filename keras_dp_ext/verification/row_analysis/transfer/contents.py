@@ -1,0 +1,351 @@
+"""Arithmetic on shapes: the entries of small constant tensors of integers."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.verification.row_analysis.registry import register_content
+from keras_dp_ext.verification.row_analysis.sizes import (
+    AnySize,
+    Size,
+    product,
+    quotient,
+)
+from keras_dp_ext.verification.row_analysis.transfer.common import integers
+from keras_dp_ext.verification.row_analysis.transfer.shapes import target_shape
+from keras_dp_ext.verification.row_analysis.transfer.slices import indices
+from keras_dp_ext.verification.row_analysis.values import Kind, Value, constant
+
+# Shapes and axes are short; weights and token tables are not read.
+_LONGEST = 64
+
+
+def _array(entries) -> np.ndarray:
+    """An array of objects, whatever their number and depth."""
+    return np.array(entries, dtype=object)
+
+
+def _with_content(entries) -> Value:
+    array = entries if isinstance(entries, np.ndarray) else _array(entries)
+    if array.size > _LONGEST:
+        return constant(array.shape)
+    return constant(array.shape, array)
+
+
+@register_content("Const")
+def const(op, inputs, frame) -> Value | None:
+    tensor = op.outputs[0]
+    shape = tensor.shape
+    if not tensor.dtype.is_integer or shape.num_elements() > _LONGEST:
+        return None
+    return _with_content(tf.get_static_value(tensor).astype(object))
+
+
+@register_content("Shape", "ShapeN", "Size", "Rank", "VariableShape")
+def shape_of(op, inputs: Sequence[Value], frame) -> list[Value] | Value:
+    if op.type == "VariableShape":
+        return constant(frame.shape(op))
+    results = [_shape_content(op, value) for value in inputs]
+    return [
+        constant(frame.shape(op, number)) if result is None else _with_content(result)
+        for number, result in enumerate(results)
+    ]
+
+
+def _shape_content(op, value: Value):
+    if value.shape is None:
+        return None
+    if op.type == "Rank":
+        return _array(len(value.shape))
+    if op.type == "Size":
+        return _array(product(value.shape))
+    return _array(list(value.shape))
+
+
+@register_content("Identity", "StopGradient", "Cast", "EnsureShape", "PreventGradient")
+def same(op, inputs: Sequence[Value], frame) -> Value | None:
+    before, after = op.inputs[0].dtype, op.outputs[0].dtype
+    if after.is_integer and (before.is_integer or before.is_bool):
+        return inputs[0]
+    return constant(inputs[0].shape)
+
+
+def _binary(function):
+    """Entry by entry; `None` where an entry is not known."""
+
+    def apply(a, b):
+        return None if a is None or b is None else function(a, b)
+
+    return np.frompyfunc(apply, 2, 1)
+
+
+def _divide(a: AnySize, b: AnySize) -> AnySize | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else None
+    exact = quotient(a, b)
+    return Size.unknown("//", a, b) if exact is None else exact
+
+
+def _remainder(a: AnySize, b: AnySize) -> AnySize | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if b else None
+    return None if quotient(a, b) is None else 0
+
+
+def _largest(a: AnySize, b: AnySize) -> AnySize | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return a if a == b else None
+
+
+def _smallest(a: AnySize, b: AnySize) -> AnySize | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return a if a == b else None
+
+
+_ARITHMETIC = {
+    "Add": operator.add,
+    "AddV2": operator.add,
+    "FloorDiv": _divide,
+    "FloorMod": _remainder,
+    "Maximum": _largest,
+    "Minimum": _smallest,
+    "Mul": operator.mul,
+    "Sub": operator.sub,
+}
+
+
+@register_content(*_ARITHMETIC)
+def arithmetic(op, inputs: Sequence[Value], frame) -> Value | None:
+    a, b = (value.content for value in inputs)
+    if a is None or b is None or not op.outputs[0].dtype.is_integer:
+        return None
+    return _with_content(np.asarray(_binary(_ARITHMETIC[op.type])(a, b), dtype=object))
+
+
+_COMPARISONS = {
+    "Equal": operator.eq,
+    "Greater": operator.gt,
+    "GreaterEqual": operator.ge,
+    "Less": operator.lt,
+    "LessEqual": operator.le,
+    "NotEqual": operator.ne,
+}
+
+
+@register_content(*_COMPARISONS)
+def comparison(op, inputs: Sequence[Value], frame) -> Value | None:
+    """0 or 1; between sizes of which one is unknown, a new unknown."""
+    a, b = (value.content for value in inputs)
+    if a is None or b is None:
+        return None
+
+    def compare(x: AnySize, y: AnySize) -> AnySize:
+        if isinstance(x, int) and isinstance(y, int):
+            return int(_COMPARISONS[op.type](x, y))
+        return Size.unknown(op.type, x, y)
+
+    return _with_content(np.asarray(_binary(compare)(a, b), dtype=object))
+
+
+@register_content("SelectV2")
+def select(op, inputs: Sequence[Value], frame) -> Value | None:
+    condition, chosen, otherwise = inputs
+    if condition.content is None or condition.content.size != 1:
+        return None
+    answer = condition.content.item()
+    if isinstance(answer, int):
+        choice = chosen if answer else otherwise
+        return choice if choice.shape == frame.shape(op) else None
+    # `vectorized_map` takes row 0 where there is only one: `range(n)`, if n > 1.
+    is_zero = otherwise.content is not None and otherwise.content.tolist() == 0
+    if (
+        chosen.counts
+        and is_zero
+        and answer == Size.unknown("Greater", *chosen.shape, 1)
+    ):
+        return chosen
+    return None
+
+
+@register_content("Neg")
+def negative(op, inputs: Sequence[Value], frame) -> Value | None:
+    (value,) = inputs
+    if value.content is None or None in value.content.reshape(-1).tolist():
+        return None
+    return _with_content(np.asarray(-value.content, dtype=object))
+
+
+@register_content("Pack")
+def pack(op, inputs: Sequence[Value], frame) -> Value | None:
+    """Entries that are not known leave the others what they are."""
+    if op.outputs[0].shape.rank != 1 or not op.outputs[0].dtype.is_integer:
+        return None
+    return _with_content(
+        [None if value.content is None else value.content.item() for value in inputs]
+    )
+
+
+@register_content("ConcatV2")
+def concat(op, inputs: Sequence[Value], frame) -> Value | None:
+    parts = inputs[:-1]
+    if op.outputs[0].shape.rank != 1 or not op.outputs[0].dtype.is_integer:
+        return None
+    entries = []
+    for part in parts:
+        if part.content is not None:
+            entries += part.content.tolist()
+        elif part.shape is not None and isinstance(part.shape[0], int):
+            entries += [None] * part.shape[0]
+        else:
+            return None
+    return _with_content(entries)
+
+
+@register_content("StridedSlice")
+def strided_slice(op, inputs: Sequence[Value], frame) -> Value | None:
+    content = inputs[0].content
+    if content is None or any(integers(value) is None for value in inputs[1:4]):
+        return None
+    key = []
+    for entry in indices(op, inputs, content.ndim):
+        if entry.axis is None:
+            key.append(None)
+        elif entry.drops:
+            key.append(entry.start)
+        else:
+            key.append(slice(entry.start, entry.stop, entry.step))
+    part = content[tuple(key)]
+    return _with_content(part if isinstance(part, np.ndarray) else _array(part))
+
+
+@register_content("Slice")
+def slice_(op, inputs: Sequence[Value], frame) -> Value | None:
+    content = inputs[0].content
+    begin, size = (integers(value) for value in inputs[1:])
+    if content is None or content.ndim != 1 or begin is None or size is None:
+        return None
+    stop = None if size[0] == -1 else begin[0] + size[0]
+    return _with_content(content[begin[0] : stop])
+
+
+@register_content("GatherV2")
+def gather(op, inputs: Sequence[Value], frame) -> Value | None:
+    content, index = inputs[0].content, inputs[1].content
+    if content is None or content.ndim != 1 or integers(inputs[1]) is None:
+        return None
+    part = content[index.astype(int)]
+    return _with_content(part if isinstance(part, np.ndarray) else _array(part))
+
+
+@register_content("Max", "Min")
+def extreme(op, inputs: Sequence[Value], frame) -> Value | None:
+    content = inputs[0].content
+    if content is None or content.ndim != 1 or integers(inputs[1]) not in ([0], [-1]):
+        return None
+    entries = set(content.tolist())
+    if len(entries) > 1 and not all(isinstance(entry, int) for entry in entries):
+        return None
+    result = max(entries) if op.type == "Max" else min(entries)
+    return _with_content(_array([result] if op.get_attr("keep_dims") else result))
+
+
+@register_content("Prod", "Sum")
+def reduction(op, inputs: Sequence[Value], frame) -> Value | None:
+    content = inputs[0].content
+    axes = integers(inputs[1])
+    if content is None or content.ndim != 1 or axes not in ([0], [-1]):
+        return None
+    entries = content.tolist()
+    if None in entries:
+        return None
+    combine = operator.mul if op.type == "Prod" else operator.add
+    total = functools.reduce(combine, entries, 1 if op.type == "Prod" else 0)
+    return _with_content(_array([total] if op.get_attr("keep_dims") else total))
+
+
+@register_content("Range")
+def range_(op, inputs: Sequence[Value], frame) -> Value | None:
+    if not op.outputs[0].dtype.is_integer or any(v.content is None for v in inputs):
+        return None
+    start, limit, delta = (value.content.item() for value in inputs)
+    is_short = None not in map(integers, inputs) and abs(limit - start) <= _LONGEST
+    entries = _array(list(range(start, limit, delta))) if is_short else None
+    if (start, delta) == (0, 1) and limit is not None:
+        return Value(Kind.CONSTANT, shape=(limit,), content=entries, counts=True)
+    return None if entries is None else constant(entries.shape, entries)
+
+
+@register_content("Fill")
+def fill(op, inputs: Sequence[Value], frame) -> Value:
+    """Its shape is known even where its entries are not."""
+    sizes = inputs[0].content
+    if sizes is None or None in sizes.tolist():
+        return constant(frame.shape(op))
+    shape = tuple(sizes.tolist())
+    entry = inputs[1].content
+    if entry is None or not all(isinstance(size, int) for size in shape):
+        return constant(shape)
+    return _with_content(np.full(shape, entry.item(), dtype=object))
+
+
+@register_content("Reshape")
+def reshape(op, inputs: Sequence[Value], frame) -> Value:
+    value, wanted = inputs
+    shape = None if value.shape is None else target_shape(op, value, wanted)
+    if shape is None or value.content is None:
+        return constant(frame.shape(op) if shape is None else shape)
+    if not all(isinstance(size, int) for size in shape):
+        return constant(shape)
+    return _with_content(value.content.reshape(shape))
+
+
+@register_content("ExpandDims")
+def expand_dims(op, inputs: Sequence[Value], frame) -> Value | None:
+    content, axis = inputs[0].content, integers(inputs[1])
+    if content is None or axis is None:
+        return None
+    return _with_content(np.expand_dims(content, axis[0]))
+
+
+@register_content("Squeeze")
+def squeeze(op, inputs: Sequence[Value], frame) -> Value | None:
+    content = inputs[0].content
+    if content is None:
+        return None
+    axes = tuple(op.get_attr("squeeze_dims")) or None
+    return _with_content(np.asarray(np.squeeze(content, axes), dtype=object))
+
+
+@register_content("ReverseV2")
+def reverse(op, inputs: Sequence[Value], frame) -> Value | None:
+    content = inputs[0].content
+    if content is None or content.ndim != 1 or integers(inputs[1]) not in ([0], [-1]):
+        return None
+    return _with_content(content[::-1])
+
+
+@register_content("BroadcastArgs")
+def broadcast_args(op, inputs: Sequence[Value], frame) -> Value | None:
+    if any(value.content is None for value in inputs):
+        return None
+    a, b = (value.content.tolist() for value in inputs)
+    rank = max(len(a), len(b))
+    a, b = ([1] * (rank - len(sizes)) + sizes for sizes in (a, b))
+    return _with_content(
+        [
+            y if x == 1 else x if y == 1 or x == y else None
+            for x, y in zip(a, b, strict=True)
+        ]
+    )
+
+
+@register_content("ZerosLike", "OnesLike")
+def like(op, inputs: Sequence[Value], frame) -> Value:
+    return constant(inputs[0].shape)

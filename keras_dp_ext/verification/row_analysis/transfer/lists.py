@@ -1,0 +1,132 @@
+"""Lists of tensors, which loops read and write: steps of time, or single examples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from keras_dp_ext.verification.row_analysis.findings import RowsLostError
+from keras_dp_ext.verification.row_analysis.registry import register, register_content
+from keras_dp_ext.verification.row_analysis.transfer.common import (
+    along_batch,
+    needs_rank,
+    only_rows,
+)
+from keras_dp_ext.verification.row_analysis.transfer.control import join
+from keras_dp_ext.verification.row_analysis.values import Kind, Value
+
+_BY_EXAMPLE = -1
+
+
+@register_content("TensorListReserve")
+def reserve(op, inputs: Sequence[Value], frame) -> Value:
+    number = inputs[1].content
+    return Value(Kind.CONSTANT, length=None if number is None else number.item())
+
+
+@register_content("EmptyTensorList")
+def empty(op, inputs: Sequence[Value], frame) -> Value:
+    return Value(Kind.CONSTANT)
+
+
+@register_content("TensorListFromTensor")
+@register("TensorListFromTensor")
+def from_tensor(op, inputs: Sequence[Value], frame) -> Value:
+    value = inputs[0]
+    if value.is_constant:
+        length = value.shape[0] if value.rank else None
+        return Value(Kind.CONSTANT, length=length)
+    needs_rank(value)
+    only_rows(inputs, 0)
+    if value.axis == 0 and value.layout != (1, 1):
+        raise along_batch("makes a list")
+    part = value.with_shape(value.shape[1:], value.axis - 1)
+    return dataclasses.replace(part, length=value.shape[0])
+
+
+@register("TensorListStack")
+def stack(op, inputs: Sequence[Value], frame) -> Value:
+    only_rows(inputs, 0)
+    value = inputs[0]
+    shape = frame.shape(op)
+    if shape is None:
+        raise RowsLostError("stacks tensors of unknown rank.", may_hide=False)
+    shape = list(shape)
+    if value.length is not None:
+        shape[0] = value.length
+    if value.rank == len(shape) - 1:
+        shape[1:] = value.shape
+    axis = value.axis + 1
+    return frame.rows(op, axis=axis, outer=value.outer, block=value.block, shape=shape)
+
+
+@register("TensorListGetItem")
+def get_item(op, inputs: Sequence[Value], frame) -> Value:
+    value, index, _ = inputs
+    if not index.is_constant:
+        raise RowsLostError("takes an element whose number depends on the data.")
+    if value.kind is Kind.ONE_ROW:
+        return value
+    if value.axis == _BY_EXAMPLE:
+        return Value(Kind.ONE_ROW, row=_name(op.inputs[1], frame))
+    shape = frame.shape(op)
+    if value.rank is not None and (shape is None or len(shape) == value.rank):
+        shape = value.shape
+    return frame.rows(
+        op, axis=value.axis, outer=value.outer, block=value.block, shape=shape
+    )
+
+
+@register("TensorListSetItem")
+def set_item(op, inputs: Sequence[Value], frame) -> Value:
+    value, index, item = inputs
+    if not index.is_constant:
+        raise RowsLostError("writes to a number that depends on the data.")
+    if item.kind is Kind.ONE_ROW:
+        return _set_example(op, value, item, frame)
+    return _with_item(op, value, item, frame)
+
+
+def _set_example(op, value: Value, item: Value, frame) -> Value:
+    is_fitting = value.is_constant or (value.has_rows and value.axis == _BY_EXAMPLE)
+    is_same_row = item.row == _name(op.inputs[1], frame)
+    if value.kind is Kind.ONE_ROW and value.row == item.row:
+        return value
+    if not is_fitting or not is_same_row or value.length != frame.batch:
+        raise along_batch("writes")
+    return Value(Kind.ROWS, axis=_BY_EXAMPLE, length=value.length)
+
+
+@register("TensorListPushBack")
+def push_back(op, inputs: Sequence[Value], frame) -> Value:
+    value, item = inputs
+    if item.kind is Kind.ONE_ROW or value.kind is Kind.ONE_ROW:
+        # Kept for a gradient, which belongs to the same example. Nobody else reads it.
+        return Value(Kind.MIXED)
+    return _with_item(op, value, item, frame)
+
+
+def _with_item(op, value: Value, item: Value, frame) -> Value:
+    if value.kind is Kind.ONE_ROW or (value.has_rows and value.axis == _BY_EXAMPLE):
+        if not item.is_constant:
+            raise along_batch("writes")
+        return value
+    if item.is_constant and value.is_constant:
+        return value
+    length = value.length
+    if value.is_constant:
+        value = dataclasses.replace(item, content=None)
+    joined = value if item.is_constant else join(value, item, (*frame.path, op.name))
+    return dataclasses.replace(joined, length=length)
+
+
+@register("TensorListLength")
+def length(op, inputs: Sequence[Value], frame) -> Value:
+    return Value(Kind.CONSTANT, shape=())
+
+
+def _name(index, frame) -> tuple:
+    """The number of an example: the same tensor has the same value in an iteration."""
+    while index.op.type == "Identity":
+        index = index.op.inputs[0]
+    return (*frame.path, index.name)

@@ -1,0 +1,195 @@
+"""Ops along some axes: reductions, scans, sorting, softmax, transforms, matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from keras_dp_ext.verification.row_analysis.findings import RowsLostError
+from keras_dp_ext.verification.row_analysis.registry import register
+from keras_dp_ext.verification.row_analysis.transfer.common import (
+    along_batch,
+    known_axes,
+    needs_rank,
+    only_rows,
+    same_rows,
+)
+from keras_dp_ext.verification.row_analysis.values import Value
+
+_REDUCTIONS = ["All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"]
+
+
+@register(*_REDUCTIONS)
+def reduction(op, inputs: Sequence[Value], frame) -> Value:
+    value = inputs[0]
+    needs_rank(value)
+    only_rows(inputs, 0)
+    axes = known_axes(inputs[1], value.rank)
+    if value.axis in axes:
+        raise along_batch("reduces")
+    return without_axes(value, axes, op.get_attr("keep_dims"))
+
+
+def without_axes(value: Value, axes: Sequence[int], keep: bool) -> Value:
+    if keep:
+        shape = [1 if n in axes else size for n, size in enumerate(value.shape)]
+        return value.with_shape(shape)
+    shape = [size for n, size in enumerate(value.shape) if n not in axes]
+    before = sum(axis < value.axis for axis in set(axes))
+    return value.with_shape(shape, value.axis - before)
+
+
+@register("ArgMax", "ArgMin")
+def argument(op, inputs: Sequence[Value], frame) -> Value:
+    value = inputs[0]
+    needs_rank(value)
+    only_rows(inputs, 0)
+    axes = known_axes(inputs[1], value.rank)
+    if value.axis in axes:
+        raise along_batch("compares")
+    return without_axes(value, axes, keep=False)
+
+
+@register("Cumsum", "Cumprod", "CumulativeLogsumexp", "ReverseV2")
+def scan(op, inputs: Sequence[Value], frame) -> Value:
+    value = inputs[0]
+    needs_rank(value)
+    only_rows(inputs, 0)
+    if value.axis in known_axes(inputs[1], value.rank):
+        raise along_batch("moves or accumulates")
+    return value.with_shape(value.shape)
+
+
+@register("Roll")
+def roll(op, inputs: Sequence[Value], frame) -> Value:
+    value = inputs[0]
+    needs_rank(value)
+    only_rows(inputs, 0)
+    if value.axis in known_axes(inputs[2], value.rank):
+        raise along_batch("moves data")
+    return value.with_shape(value.shape)
+
+
+@register("ReverseSequence")
+def reverse_sequence(op, inputs: Sequence[Value], frame) -> Value:
+    value, lengths = inputs
+    batch_axis = op.get_attr("batch_dim")
+    if value.is_constant and lengths.axis == 0:
+        return frame.rows_like(lengths, op, batch_axis)
+    needs_rank(value)
+    if value.axis == op.get_attr("seq_dim"):
+        raise along_batch("reverses")
+    if lengths.has_rows and value.axis != batch_axis:
+        raise along_batch("reverses")
+    if lengths.has_rows and lengths.layout != value.layout:
+        raise along_batch("reverses")
+    return value.with_shape(value.shape)
+
+
+# How many of the last axes an op looks at as a whole.
+_LAST_AXES = {
+    1: "Softmax LogSoftmax TopKV2 TopK FFT IFFT RFFT IRFFT BatchFFT HSVToRGB RGBToHSV "
+    "AdjustHue AdjustSaturation MatrixDiag MatrixDiagV2 MatrixDiagV3 NthElement",
+    2: "FFT2D IFFT2D RFFT2D IRFFT2D MatrixBandPart MatrixDeterminant MatrixDiagPart "
+    "MatrixDiagPartV2 MatrixDiagPartV3 MatrixInverse Cholesky Qr Svd SelfAdjointEigV2 "
+    "LogMatrixDeterminant MatrixSquareRoot MatrixExponential MatrixLogarithm Eig",
+    3: "FFT3D IFFT3D RFFT3D IRFFT3D AdjustContrastv2",
+}
+
+
+def _register_last_axes(number: int, op_types: str) -> None:
+    @register(*op_types.split())
+    def last_axes(op, inputs: Sequence[Value], frame) -> list[Value]:
+        only_rows(inputs, 0)
+        value = inputs[0]
+        needs_rank(value)
+        if value.axis >= value.rank - number:
+            raise along_batch("works")
+        results = []
+        for output in range(len(op.outputs)):
+            result = frame.rows_like(value, op, value.axis, output)
+            if result.shape is not None:
+                # Axes before the last ones keep their sizes.
+                kept = value.rank - number
+                result = result.with_shape(value.shape[:kept] + result.shape[kept:])
+            results.append(result)
+        return results
+
+
+for _number, _op_types in _LAST_AXES.items():
+    _register_last_axes(_number, _op_types)
+
+
+@register("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3", "MatrixSolve")
+@register("MatrixTriangularSolve", "CholeskyGrad")
+def batches_of_matrices(op, inputs: Sequence[Value], frame) -> Value:
+    only_rows(inputs, 0, 1)
+    matrices = inputs[:2]
+    needs_rank(*matrices)
+    value = same_rows(matrices)
+    rank = max(value.rank for value in matrices)
+    if value.rank != rank or value.axis >= rank - 2:
+        raise along_batch("works")
+    return frame.rows_like(value, op, value.axis)
+
+
+@register("L2Loss")
+def everything(op, inputs: Sequence[Value], frame) -> Value:
+    raise along_batch("adds up all entries, also")
+
+
+@register("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
+def data_dependent_size(op, inputs: Sequence[Value], frame) -> Value:
+    raise RowsLostError(
+        "has a result whose size depends on all examples. Use `tf.where` with three "
+        "arguments, or multiply by a mask."
+    )
+
+
+@register("RandomShuffle", "BatchNormWithGlobalNormalization")
+def across_rows(op, inputs: Sequence[Value], frame) -> Value:
+    raise along_batch("works")
+
+
+_SEGMENTS = [
+    "SegmentSum",
+    "SegmentSumV2",
+    "SegmentMean",
+    "SegmentMax",
+    "SegmentMin",
+    "SegmentProd",
+    "UnsortedSegmentSum",
+    "UnsortedSegmentMax",
+    "UnsortedSegmentMin",
+    "UnsortedSegmentProd",
+    "SparseSegmentSum",
+    "SparseSegmentMean",
+    "SparseSegmentSqrtN",
+    "DynamicStitch",
+    "DynamicPartition",
+    "ParallelDynamicStitch",
+    "ScatterNd",
+    "TensorScatterUpdate",
+    "TensorScatterAdd",
+    "TensorScatterSub",
+    "TensorScatterMax",
+    "TensorScatterMin",
+    "Bincount",
+    "Histogram",
+    "HistogramFixedWidth",
+]
+
+
+@register(*_SEGMENTS)
+def by_index(op, inputs: Sequence[Value], frame) -> Value:
+    raise RowsLostError(
+        "moves entries to places that are given by numbers, which may be those of "
+        "another example."
+    )
+
+
+@register("PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction")
+def python(op, inputs: Sequence[Value], frame) -> Value:
+    raise RowsLostError(
+        "runs Python code on the whole batch, which cannot be read. Write it with "
+        "TensorFlow ops."
+    )

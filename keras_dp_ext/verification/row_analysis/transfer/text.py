@@ -1,0 +1,1 @@
+"""Text: pieces of strings, whose number depends on the example."""

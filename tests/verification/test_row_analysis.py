@@ -1,0 +1,182 @@
+"""What the static analysis proves, and what it must not prove."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from benchmarks.layers import CASES, per_example_losses
+from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification.row_analysis import analyse
+
+FEATURES = 6
+BATCHES = pytest.mark.parametrize("batch", [None, 4])
+
+
+def verdict_of(function, *specs):
+    graph = tf.function(function, autograph=False).get_concrete_function(*specs).graph
+    losses = graph.outputs[0]
+    sources = graph_lib.data_sources(graph_lib.ancestors([losses]), losses.shape[0])
+    return analyse(losses, sources)
+
+
+def mean(x):
+    return tf.reduce_mean(x, axis=list(range(1, x.shape.rank)))
+
+
+@BATCHES
+@pytest.mark.parametrize("name", CASES)
+def test_every_layer_is_proven(name, batch):
+    model = CASES[name].model()
+    x = CASES[name].inputs(1)
+    verdict = verdict_of(
+        lambda x: per_example_losses(model(x, training=True)),
+        tf.TensorSpec([batch, *x.shape[1:]], x.dtype),
+    )
+    assert verdict.is_proven, list(map(str, verdict.unknown))
+
+
+@tf.custom_gradient
+def tanh(x):
+    return tf.tanh(x), lambda dy: dy * (1.0 - tf.tanh(x) ** 2)
+
+
+KERNEL = tf.Variable(tf.ones([FEATURES, FEATURES]))
+
+HONEST = {
+    "custom gradient": lambda x: mean(tanh(x)),
+    "recomputed": lambda x: mean(tf.recompute_grad(lambda x: x @ KERNEL)(x)),
+    "constant condition": lambda x: mean(
+        tf.cond(tf.shape(x)[0] > 2, lambda: x, lambda: 2.0 * x)
+    ),
+    "map_fn": lambda x: tf.map_fn(lambda row: tf.reduce_sum(tf.sort(row)), x),
+    "vectorized_map": lambda x: tf.vectorized_map(
+        lambda row: tf.reduce_sum(tf.sort(row) * tf.reduce_max(row)), x
+    ),
+    "two views": lambda x: sum(map(mean, tf.split(tf.tanh(tf.concat([x, -x], 0)), 2))),
+    "time-major": lambda x: mean(
+        tf.transpose(
+            tf.reshape(
+                tf.reshape(tf.transpose(tf.reshape(x, [-1, 3, 2]), [1, 0, 2]), [-1, 2]),
+                [3, -1, 2],
+            ),
+            [1, 0, 2],
+        )
+    ),
+    "noise": lambda x: mean(x + tf.random.normal(tf.shape(x))),
+    "tensordot": lambda x: mean(
+        tf.tensordot(tf.reshape(x, [-1, 2, 3]), tf.ones([3, 2]), 1)
+    ),
+    "outer product": lambda x: mean(tf.einsum("bi,bj->bij", x, x)),
+    "per-row norm": lambda x: mean(tf.clip_by_norm(x, 1.0, axes=[-1])),
+    "repeated": lambda x: mean(tf.reshape(tf.repeat(x, 3, axis=0), [-1, 3, FEATURES])),
+}
+
+
+@BATCHES
+@pytest.mark.parametrize("name", HONEST)
+def test_what_treats_every_example_by_itself_is_proven(name, batch):
+    verdict = verdict_of(HONEST[name], tf.TensorSpec([batch, FEATURES]))
+    assert verdict.is_proven, list(map(str, verdict.unknown))
+
+
+@tf.custom_gradient
+def clipped_backward(x):
+    return tf.identity(x), lambda dy: tf.clip_by_norm(dy, 100.0)
+
+
+@tf.custom_gradient
+def skipping_backward(x):
+    def gradient(dy):
+        is_large = tf.reduce_any(tf.abs(dy) > 1e3)
+        return tf.where(is_large, tf.zeros_like(dy), dy)
+
+    return tf.identity(x), gradient
+
+
+MIXING = {
+    "clipped backward": lambda x: mean(clipped_backward(x)),
+    "skipping backward": lambda x: mean(skipping_backward(x)),
+    "tiny mean": lambda x: mean(x + 1e-7 * tf.reduce_mean(x, 0)),
+    "condition": lambda x: mean(
+        tf.cond(tf.reduce_mean(x) > 1000.0, lambda: 0.0 * x, lambda: x)
+    ),
+    "loop": lambda x: mean(
+        tf.while_loop(lambda x: tf.reduce_max(x) > 1e3, lambda x: [x / 2.0], [x])[0]
+    ),
+    "reversed": lambda x: mean(x[::-1]),
+    "rolled": lambda x: mean(tf.roll(x, 1, axis=0)),
+    "first row": lambda x: mean(x - x[:1]),
+    "shifted": lambda x: mean(tf.pad(x, [[1, 0], [0, 0]]))[:-1],
+    "sorted": lambda x: mean(tf.sort(x, axis=0)),
+    "cumulative": lambda x: mean(tf.cumsum(x)),
+    "similarities": lambda x: mean(tf.matmul(x, x, transpose_b=True)),
+    "all pairs": lambda x: mean(x[:, None] - x[None]),
+    "reshaped": lambda x: mean(tf.reshape(tf.transpose(x), tf.shape(x))),
+    "pairs of rows": lambda x: mean(
+        tf.reshape(tf.sort(tf.reshape(x, [-1, 2 * FEATURES])), [-1, FEATURES])
+    ),
+    "scan": lambda x: mean(tf.scan(lambda total, row: total + row, x)),
+    "shuffled": lambda x: mean(tf.random.shuffle(x)),
+    "python": lambda x: tf.ensure_shape(
+        tf.py_function(lambda x: tf.reduce_sum(x, 1), [x], tf.float32), [None]
+    ),
+    "number of large entries": lambda x: (
+        mean(x) * tf.cast(tf.size(tf.where(x > 1e3)), tf.float32)
+    ),
+    "gathered by value": lambda x: mean(
+        tf.gather(x, tf.where(x[:, 0] > 1e3, 0, tf.range(tf.shape(x)[0])))
+    ),
+    "scattered": lambda x: mean(
+        tf.tensor_scatter_nd_add(x, [[0]], tf.zeros([1, FEATURES]))
+    ),
+    "batch normalization": lambda x: mean(
+        tf.nn.batch_normalization(x, *tf.nn.moments(x, [0]), 0.0, 1.0, 1e-3)
+    ),
+}
+
+
+@BATCHES
+@pytest.mark.parametrize("name", MIXING)
+def test_what_may_hide_from_experiments_is_found(name, batch):
+    verdict = verdict_of(MIXING[name], tf.TensorSpec([batch, FEATURES]))
+    assert not verdict.is_proven
+    assert verdict.hidden
+
+
+def test_an_unknown_op_is_left_to_the_probe_but_what_follows_is_read():
+    def unknown(x):
+        return tf.raw_ops.Betainc(a=x, b=x, x=x)
+
+    def with_unknown(function):
+        from keras_dp_ext.verification.row_analysis import registry
+
+        transfer = registry._TRANSFERS.pop("Betainc")
+        try:
+            return verdict_of(function, tf.TensorSpec([None, FEATURES]))
+        finally:
+            registry._TRANSFERS["Betainc"] = transfer
+
+    innocent = with_unknown(lambda x: mean(unknown(x)))
+    assert not innocent.is_proven and not innocent.hidden
+    assert innocent.unknown[0].op.type == "Betainc"
+    assert with_unknown(lambda x: mean(unknown(x) * tf.reduce_max(unknown(x)))).hidden
+
+
+def test_an_input_that_all_examples_share_is_not_proven():
+    verdict = verdict_of(
+        lambda x, scale: mean(x) * scale,
+        tf.TensorSpec([None, FEATURES]),
+        tf.TensorSpec([]),
+    )
+    assert not verdict.is_proven
+
+
+def test_a_finding_names_the_layer():
+    inputs = keras.Input([FEATURES])
+    outputs = keras.layers.BatchNormalization(name="the_culprit")(inputs)
+    model = keras.Model(inputs, outputs)
+    verdict = verdict_of(
+        lambda x: mean(model(x, training=True)), tf.TensorSpec([None, FEATURES])
+    )
+    assert "the_culprit" in verdict.unknown[0].layer
+    assert "the_culprit" in str(verdict.unknown[0])
