@@ -18,7 +18,7 @@ from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
 from keras_dp_ext.accounting.ledger import figure_entries
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
-from keras_dp_ext.callbacks import statement
+from keras_dp_ext.callbacks import hints, statement
 
 
 class PrivacyAccountant(keras.callbacks.Callback):
@@ -111,6 +111,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         self._limit = math.inf
         self._releases_at_least = 0
         self._delta = delta
+        self._warned_of_loss = False
 
     # Keras' protocol ------------------------------------------------------
 
@@ -147,6 +148,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         logs = {} if logs is None else logs
         logs["epsilon"] = self.epsilon
+        if not self._warned_of_loss:
+            self._warned_of_loss = hints.warn_of_loss_that_is_not_finite(logs)
         published = self.published_epsilon
         if published is not None:
             logs["published_epsilon"] = published

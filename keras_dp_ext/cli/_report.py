@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,14 @@ def write_json(path: Path, record: Any) -> None:
     path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
+def write_figure(plot: Callable[..., None], *arguments: Any) -> None:
+    """Plots, or warns: a missing library must not make a training a failure."""
+    try:
+        plot(*arguments)
+    except ImportError as error:
+        warnings.warn(str(error), stacklevel=2)
+
+
 def plot_training(history: Sequence[Mapping[str, float]], title: str, path: Path):
     """Accuracy and epsilon per epoch, as a PNG file."""
     pyplot = _pyplot()
@@ -159,8 +168,8 @@ def _pyplot():
         import matplotlib
     except ImportError:
         raise ImportError(
-            "Figures need matplotlib: `pip install matplotlib`. Everything else has "
-            "been written."
+            "No figure was written, for lack of matplotlib: `pip install "
+            "matplotlib`. Everything else is there."
         ) from None
     matplotlib.use("Agg")
     from matplotlib import pyplot

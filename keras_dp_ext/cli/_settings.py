@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from keras_dp_ext._data_set_names import NAMES, check_name
 from keras_dp_ext.cli._training import (
     _NOISES,
     _number,
@@ -65,6 +66,7 @@ class Settings:
     seed: int | None = None
 
     def __post_init__(self):
+        check_name(self.dataset)
         for name in ("target_epsilon", "learning_rate", "l2_norm_clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -130,8 +132,8 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         "--dataset",
         default="digits",
         metavar="NAME",
-        help="digits (embedded, the default), mnist, fashion_mnist, cifar10, "
-        "svhn_cropped, adult, imdb, or the path of an .npz file",
+        help=f"{', '.join(NAMES)} (the first is embedded, and the default), or the path "
+        "of an .npz file",
     )
     data.add_argument(
         "--data-dir",

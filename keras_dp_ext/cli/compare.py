@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     }
     _report.write_json(directory / TABLE_FILE, record)
     print(json.dumps(record, indent=2) if arguments.json else _text(record))
-    _report.plot_comparison(
+    _report.write_figure(
+        _report.plot_comparison,
         {name: _curve(rows, name) for name in arguments.mechanisms},
         f"{data.name}, delta {record['delta']:g}, {arguments.seeds} runs each",
         directory / FIGURE_FILE,

@@ -6,13 +6,14 @@ import argparse
 import importlib
 import os
 import pkgutil
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from keras_dp_ext import cli
+from keras_dp_ext import __version__, cli
 
 # What a user can cause by wrong input; everything else is a bug, with a traceback.
 _EXPECTED = (ValueError, NotImplementedError, ArithmeticError, OSError, ImportError)
@@ -41,6 +42,15 @@ def subcommands() -> dict[str, ModuleType]:
     return {name: m for name, m in modules.items() if hasattr(m, "add_parser")}
 
 
+def _with_hyphens(argv: Sequence[str] | None) -> list[str]:
+    """`--target_epsilon`, as it is called in Python, means `--target-epsilon`."""
+    words = sys.argv[1:] if argv is None else argv
+    return [
+        re.sub(r"^--\w+", lambda name: name[0].replace("_", "-"), word)
+        for word in words
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
@@ -54,16 +64,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="keras-dp",
         description="Differential privacy for Keras, with the epsilon it has earned.",
     )
+    parser.add_argument(
+        "--version", action="version", version=f"keras-dp-ext {__version__}"
+    )
     subparsers = parser.add_subparsers(
-        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=_Parser
+        dest="subcommand", metavar="SUBCOMMAND", parser_class=_Parser
     )
     modules = subcommands()
     for module in modules.values():
         module.add_parser(subparsers)
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(_with_hyphens(argv))
     except SystemExit as exit_:
         return exit_.code or 0
+    if arguments.subcommand is None:
+        parser.print_help()
+        return 0
     format_warning = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"keras-dp: warning: {message}\n"
     try:

@@ -116,7 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     history = _report.read_history(directory / HISTORY_FILE)
     if history:
         title = f"{data.name}, {settings.mechanism}, delta {experiment.delta:g}"
-        _report.plot_training(history, title, directory / FIGURE_FILE)
+        _report.write_figure(
+            _report.plot_training, history, title, directory / FIGURE_FILE
+        )
     return 130 if interrupted else 0
 
 

@@ -96,7 +96,7 @@ def _create(base, mechanism_class, name):
     class Private(PrivateOptimizer, base):
         def __init__(
             self,
-            *,
+            *positional,
             num_microbatches=None,
             gradient_accumulation_steps=None,
             expected_batch_size=None,
@@ -104,6 +104,8 @@ def _create(base, mechanism_class, name):
             secure_noise=False,
             **kwargs,
         ):
+            _check_arguments(type(self), positional, kwargs)
+            kwargs.setdefault("name", type(self).__name__)
             own = {
                 key: kwargs.pop(key) for key in mechanism_parameters if key in kwargs
             }
@@ -126,15 +128,53 @@ def _create(base, mechanism_class, name):
     return keras.saving.register_keras_serializable(_PACKAGE, name)(Private)
 
 
+# Arguments that people look for here, and where they belong.
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("target_epsilon", "epsilon"),
+        "`{cls}.for_budget(epsilon=..., ...)` finds the noise for it, and "
+        "`PrivacyAccountant(target_epsilon=...)` stops the training in time",
+    ),
+    **dict.fromkeys(
+        ("target_delta", "delta"),
+        "pass it as `delta` to `{cls}.for_budget` and to `PrivacyAccountant`",
+    ),
+    "batch_size": "pass it to the data (`poisson_batches`); the optimizer finds it",
+    "max_grad_norm": "it is called `l2_norm_clip` here",
+}
+
+
+def _check_arguments(cls: type, positional: tuple, keywords: dict[str, Any]) -> None:
+    """Errors that say what to write, in place of Python's and Keras' own."""
+    if positional:
+        raise TypeError(
+            f"{cls.__name__} takes keyword arguments only, so that noise and learning "
+            f"rate cannot be mistaken for each other: {cls.__name__}(learning_rate=..., "
+            "l2_norm_clip=..., noise_multiplier=...). Received: "
+            f"{len(positional)} positional argument(s)"
+        )
+    for name, advice in _ELSEWHERE.items():
+        if name in keywords and name not in inspect.signature(cls).parameters:
+            raise TypeError(
+                f"`{name}` is not an argument of {cls.__name__}: "
+                f"{advice.format(cls=cls.__name__)}. Received: {name}={keywords[name]}"
+            )
+
+
 def _signature(private, base, mechanism_class) -> inspect.Signature:
     """What `help` and editors show: mechanism, privacy, then the base's own."""
     parameters: dict[str, inspect.Parameter] = {}
     for function in (mechanism_class.__init__, private.__init__, base.__init__):
         for name, parameter in inspect.signature(function).parameters.items():
-            if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
+            variable = parameter.kind in (
+                parameter.VAR_KEYWORD,
+                parameter.VAR_POSITIONAL,
+            )
+            if name != "self" and not variable:
                 parameters.setdefault(
                     name, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
                 )
+    parameters["name"] = parameters["name"].replace(default=private.__name__)
     return inspect.Signature(list(parameters.values()))
 
 

@@ -33,3 +33,18 @@ def test_notebook_runs(path):
     # Small data: what a newcomer without any has.
     environment = {k: v for k, v in os.environ.items() if k != "KERAS_DP_DATA"}
     check_outputs(execute(path, environment))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_nothing_is_installed_under_a_name_that_is_not_ours(
+    path, tmp_path, monkeypatch
+):
+    first = next(c for c in nbformat.read(path, 4).cells if c.cell_type == "code")
+    code = "".join(
+        line.replace("%pip", "raise AssertionError #").replace("%matplotlib", "#")
+        for line in first.source.splitlines(keepends=True)
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="Upload the wheel"):
+        exec(code, {})

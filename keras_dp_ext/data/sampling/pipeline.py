@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.data.sampling import arrays
+from keras_dp_ext.data.sampling.class_weight import explain_class_weight
 
 # A source draws the indices of one epoch: int32 arrays `[batches, physical_batch]`
 # in which the index `num_examples` stands for padding.
@@ -94,7 +95,8 @@ def batches_from_indices(
     dataset = dataset.unbatch()
     dataset = dataset.map(gather, num_parallel_calls=2)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
-    return dataset.prefetch(4).with_options(_one_host())
+    dataset = dataset.prefetch(4).with_options(_one_host())
+    return explain_class_weight(dataset) if masked else dataset
 
 
 def _one_host() -> tf.data.Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_dp_ext.accounting.sampling import Poisson, lots_per_epoch
 from keras_dp_ext.data.sampling import arrays, checks, pipeline
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
+from keras_dp_ext.data.sampling.class_weight import with_class_weight
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
 
 # Capacities are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
@@ -29,6 +30,7 @@ def poisson_batches(
     accumulation_steps: int = 1,
     seed: int | tuple[int, ...] | None = None,
     max_overflow_delta: float = 1e-12,
+    class_weight: Mapping[int, float] | None = None,
 ) -> tf.data.Dataset:
     """Lots in which every example takes part independently with equal probability.
 
@@ -51,9 +53,7 @@ def poisson_batches(
             yields single examples (it is read into memory).
         y: Array, tuple or dict of arrays, or `None`.
         batch_size: Expected number of examples in a lot.
-        sample_weight: `[N]` array of weights for the loss, or `None`. Keras does
-            not allow `class_weight` for a `tf.data.Dataset` with sample weights:
-            pass `sample_weight=class_weight[y]` here.
+        sample_weight: `[N]` array of weights for the loss, or `None`.
         physical_batch_size: Number of slots in a batch; by default the fewest that
             keep the overflow below `max_overflow_delta`.
         steps_per_epoch: Number of lots in an epoch; by default `N / batch_size`,
@@ -65,6 +65,8 @@ def poisson_batches(
             different from epoch to epoch. Whoever knows it knows who took part:
             keep it as secret as the data, or use it for tests only.
         max_overflow_delta: Greatest delta that one step may add by overflow.
+        class_weight: Weight of each class in the loss, as in `fit`, where Keras does
+            not allow it together with the sample weights that lots have.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
@@ -85,6 +87,7 @@ def poisson_batches(
     20
     """
     x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
+    sample_weight = with_class_weight(sample_weight, class_weight, y)
     checks.batch_size(batch_size, num_examples)
     checks.positive_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import Shuffled
 from keras_dp_ext.data.sampling import arrays, checks, pipeline
+from keras_dp_ext.data.sampling.class_weight import with_class_weight
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
 
 
@@ -21,6 +22,7 @@ def shuffled_batches(
     sample_weight: Any = None,
     accumulation_steps: int = 1,
     seed: int | tuple[int, ...] | None = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> tf.data.Dataset:
     """The whole data set in random order, once an epoch.
 
@@ -41,6 +43,7 @@ def shuffled_batches(
         accumulation_steps: Number of batches over which a lot is spread.
         seed: `None` (default) takes the operating system's entropy; see
             `poisson_batches`.
+        class_weight: Weight of each class in the loss; see `poisson_batches`.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
@@ -50,6 +53,7 @@ def shuffled_batches(
         ValueError: If an argument is out of range.
     """
     x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
+    sample_weight = with_class_weight(sample_weight, class_weight, y)
     checks.batch_size(batch_size, num_examples)
     physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
     steps_per_epoch = math.ceil((num_examples + 1) / batch_size)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_dp_ext._data_set_names import NAMES as NAMES
+from keras_dp_ext._data_set_names import check_name
 from keras_dp_ext.data.sets.data_set import DataSet
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -81,9 +83,6 @@ _SOURCES: dict[str, _Source] = {
     ),
 }
 
-#: The names that `load` knows.
-NAMES = ("digits", *_SOURCES)
-
 
 def load(name: str, data_dir: str | os.PathLike | None = None) -> DataSet:
     """Loads a data set.
@@ -114,16 +113,12 @@ def load(name: str, data_dir: str | os.PathLike | None = None) -> DataSet:
     >>> digits.x_train.shape
     (1438, 8, 8, 1)
     """
+    check_name(name)
     if name == "digits":
         with resources.as_file(resources.files(__package__) / "digits.npz") as path:
             return _from_npz(name, path, 10, 16.0, "UCI optical digits, embedded")
     if str(name).endswith(".npz"):
         return _own_file(Path(name))
-    if name not in _SOURCES:
-        raise ValueError(
-            f"Argument `name` must be one of {', '.join(NAMES)}, or the path of an "
-            f".npz file. Received: name={name}"
-        )
     source = _SOURCES[name]
     data_dir = data_dir or os.environ.get(DATA_DIR_VARIABLE)
     if data_dir is not None:
