@@ -1,6 +1,7 @@
 """Accounting: what was released (events), how often (ledger), what it costs."""
 
-from keras_dp_ext.accounting.accountants import epsilon, epsilon_pld, epsilon_rdp
+from keras_dp_ext.accounting.accountants import epsilon_pld, epsilon_rdp
+from keras_dp_ext.accounting.budget import calibrate, epsilon
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.events import (
@@ -23,6 +24,7 @@ from keras_dp_ext.accounting.sampling import (
     Shuffled,
     WithReplacement,
 )
+from keras_dp_ext.accounting.training_plan import TrainingPlan
 
 __all__ = [
     "Claim",
@@ -40,7 +42,9 @@ __all__ = [
     "Sampling",
     "ScheduledRelease",
     "Shuffled",
+    "TrainingPlan",
     "WithReplacement",
+    "calibrate",
     "epsilon",
     "epsilon_from_rdp",
     "epsilon_pld",

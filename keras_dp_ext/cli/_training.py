@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import math
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext._own_code import is_own
+
+if TYPE_CHECKING:
+    from keras_dp_ext.accounting import Sampling, TrainingPlan
 
 _MECHANISMS = ("dpsgd", "encoding", "tanh", "directional")
 _NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
@@ -141,18 +146,7 @@ class Training:
 
     def __post_init__(self):
         arguments = self.arguments
-        if arguments.batch_size > arguments.num_examples:
-            raise ValueError(
-                "Argument `--batch-size` must not exceed `--num-examples`. Received: "
-                f"{arguments.batch_size} of {arguments.num_examples}"
-            )
-        if arguments.epochs is not None and not 0 <= arguments.epochs < math.inf:
-            raise ValueError(
-                "Argument `--epochs` must be finite and not negative. "
-                f"Received: {arguments.epochs}"
-            )
-        if arguments.epochs is not None and arguments.steps is not None:
-            raise ValueError("Pass `--epochs` or `--steps`, not both.")
+        self.plan  # noqa: B018 (checks the numbers)
         if arguments.delta is not None:
             from keras_dp_ext.accounting.default_delta import warn_of_large_delta
 
@@ -165,39 +159,38 @@ class Training:
         given = self.arguments.delta
         return default_delta(self.arguments.num_examples) if given is None else given
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """As the data pipelines of this package have it."""
-        from keras_dp_ext.accounting.sampling import lots_per_epoch
+    @functools.cached_property
+    def plan(self) -> TrainingPlan:
+        from keras_dp_ext.accounting.training_plan import TrainingPlan
 
         arguments = self.arguments
-        if arguments.sampling in ("poisson", "with-replacement"):
-            return lots_per_epoch(arguments.num_examples, arguments.batch_size)
-        # As in `model.fit`: the last batch may be smaller, but it is a batch.
-        return math.ceil(arguments.num_examples / arguments.batch_size)
+        try:
+            return TrainingPlan(
+                arguments.num_examples,
+                arguments.batch_size,
+                arguments.epochs,
+                arguments.steps,
+                arguments.sampling,
+            )
+        except ValueError as error:
+            # The same numbers, by the names that they have here.
+            raise ValueError(
+                re.sub(
+                    r"`(\w+)`", lambda n: f"`--{n[1].replace('_', '-')}`", str(error)
+                )
+            ) from None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.plan.steps_per_epoch
 
     @property
     def steps(self) -> int | None:
-        if self.arguments.steps is not None:
-            return self.arguments.steps
-        if self.arguments.epochs is None:
-            return None
-        return math.ceil(self.arguments.epochs * self.steps_per_epoch)
+        return self.plan.releases
 
     @property
-    def sampling(self):
-        from keras_dp_ext import accounting
-
-        arguments = self.arguments
-        rate = arguments.batch_size / arguments.num_examples
-        return {
-            "poisson": lambda: accounting.Poisson(rate),
-            "shuffled": lambda: accounting.Shuffled(self.steps_per_epoch, rate),
-            "with-replacement": lambda: accounting.WithReplacement(
-                arguments.batch_size, arguments.num_examples
-            ),
-            "full-batch": accounting.FullBatch,
-        }[arguments.sampling]()
+    def sampling(self) -> Sampling:
+        return self.plan.scheme
 
     @property
     def examples_per_microbatch(self) -> int:

@@ -9,6 +9,7 @@ import keras
 
 from keras_dp_ext.mechanisms import DPSGD
 from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.optimizers.for_budget import for_budget
 from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
 
 _PACKAGE = "keras_dp_ext"
@@ -124,6 +125,7 @@ def _create(base, mechanism_class, name):
     Private.__doc__ = _docstring(base, mechanism_class)
     Private.base_class = base
     Private.mechanism_class = mechanism_class
+    Private.for_budget = classmethod(for_budget)
     Private.__signature__ = _signature(Private, base, mechanism_class)
     return keras.saving.register_keras_serializable(_PACKAGE, name)(Private)
 

@@ -255,7 +255,6 @@ def test_calibrated_steps_meet_the_target(capsys):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ("", "SUBCOMMAND"),
         ("nonsense", "nonsense"),
         ("epsilon", "--num-examples"),
         ("epsilon --num-examples 10 --batch-size 20 --epochs 1", "--batch-size"),

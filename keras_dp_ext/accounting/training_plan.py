@@ -1,0 +1,105 @@
+"""A training in plain numbers: how many updates, and how their examples are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from keras_dp_ext.accounting.sampling import (
+    FullBatch,
+    Poisson,
+    Sampling,
+    Shuffled,
+    WithReplacement,
+    lots_per_epoch,
+)
+
+#: The names of the ways to draw a batch.
+SAMPLINGS = ("poisson", "shuffled", "with-replacement", "full-batch")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlan:
+    """How often and on what a training will release something.
+
+    Attributes:
+        num_examples: Size of the training set.
+        batch_size: (Expected) examples of one update.
+        epochs: Passes over the data.
+        steps: Number of updates, in place of epochs.
+        sampling: One of `SAMPLINGS`: "poisson" as `dp.data.poisson_batches`,
+            "shuffled" as arrays in `model.fit`.
+        overflow_delta: What `poisson_batches` may add to delta in each step.
+    """
+
+    num_examples: int
+    batch_size: int
+    epochs: float | None = None
+    steps: int | None = None
+    sampling: str = "poisson"
+    overflow_delta: float = 0.0
+
+    def __post_init__(self):
+        for name in ("num_examples", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or int(value) != value or value < 1:
+                raise ValueError(
+                    f"Argument `{name}` must be a positive integer. "
+                    f"Received: {name}={value}"
+                )
+        if self.batch_size > self.num_examples:
+            raise ValueError(
+                "Argument `batch_size` must not exceed `num_examples`. Received: "
+                f"batch_size={self.batch_size} of num_examples={self.num_examples}"
+            )
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("Pass `epochs` or `steps`, not both.")
+        if self.epochs is not None and not 0 <= self.epochs < math.inf:
+            raise ValueError(
+                "Argument `epochs` must be finite and not negative. "
+                f"Received: epochs={self.epochs}"
+            )
+        if self.sampling not in SAMPLINGS:
+            raise ValueError(
+                f"Argument `sampling` must be one of {', '.join(SAMPLINGS)}. "
+                f"Received: sampling={self.sampling}"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """As the data pipelines of this package have it."""
+        if self.sampling in ("poisson", "with-replacement"):
+            return lots_per_epoch(self.num_examples, self.batch_size)
+        # As in `model.fit`: the last batch may be smaller, but it is a batch.
+        return math.ceil(self.num_examples / self.batch_size)
+
+    @property
+    def releases(self) -> int | None:
+        """Number of updates; `None` if neither epochs nor steps are given."""
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is None:
+            return None
+        return math.ceil(self.epochs * self.steps_per_epoch)
+
+    def required_releases(self) -> int:
+        """Number of updates.
+
+        Raises:
+            ValueError: If it is not known.
+        """
+        if self.releases is None:
+            raise ValueError("Argument `epochs` or `steps` is needed.")
+        return self.releases
+
+    @property
+    def scheme(self) -> Sampling:
+        """The sampling, as accountants understand it."""
+        rate = self.batch_size / self.num_examples
+        if self.sampling == "poisson":
+            return Poisson(rate, overflow_delta=self.overflow_delta)
+        if self.sampling == "shuffled":
+            return Shuffled(self.steps_per_epoch, rate)
+        if self.sampling == "with-replacement":
+            return WithReplacement(self.batch_size, self.num_examples)
+        return FullBatch()
