@@ -51,7 +51,7 @@ class Contribution(abc.ABC):
         """The rows, kept for whoever asks again."""
         return Rows(self.rows(), self.shape)
 
-    def sliced(self, start: tf.Tensor, size: int) -> Contribution:
+    def sliced(self, start: tf.Tensor, size: int | tf.Tensor) -> Contribution:
         """Rows `start .. start + size` only."""
         return self.map_factors(lambda factor: slice_rows(factor, start, size))
 
@@ -115,9 +115,12 @@ def have_finite_products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     return magnitudes[0] * magnitudes[1] < _HUGE
 
 
-def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:
+def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     others = value.shape.rank - 1
-    return tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
+    part = tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
+    # A size that is a tensor would hide those that are known.
+    part.set_shape([None, *value.shape[1:]])
+    return part
 
 
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
@@ -357,6 +360,11 @@ class Mapped(Contribution):
         if "_built" in self.__dict__:
             return self._built.sanitized(finite)
         return self._over(self._inner.sanitized(finite))
+
+    def sum_of_finite(self, coefficients, finite):
+        if "_built" in self.__dict__:
+            return super().sum_of_finite(coefficients, finite)
+        return self._sum_map(self._inner.sum_of_finite(coefficients, finite))
 
     def _over(self, inner: Contribution) -> Mapped:
         """The same map of something else."""

@@ -10,11 +10,8 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients import contributions as forms
 from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
-from keras_dp_ext.gradients.base import (
-    PerExampleGradients,
-    rows_per_chunk,
-    sum_of_mapped,
-)
+from keras_dp_ext.gradients.base import PerExampleGradients, sum_of_mapped
+from keras_dp_ext.gradients.chunks import PARALLEL_CHUNKS, even_chunk, rows_per_chunk
 from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import unfold_loops
@@ -201,34 +198,24 @@ class LazyGradients(PerExampleGradients):
         ]
 
     def sum_of(self, row_map, bytes_limit=None):
-        chunk = rows_per_chunk(self.shapes, bytes_limit)
-        if isinstance(self._rows, int):
-            chunk = min(chunk, max(1, self._rows))
-            if self._rows <= chunk:
-                return self._sum_of_chunk(row_map, self._contributions, None)
-        return self._sum_of_chunks(row_map, chunk)
+        most = rows_per_chunk(
+            sum(shape.num_elements() for shape in self.shapes), bytes_limit
+        )
+        if isinstance(self._rows, int) and self._rows <= most:
+            return self._sum_of_chunk(row_map, self._contributions, None, self._rows)
+        return self._sum_of_chunks(row_map, even_chunk(self._rows, most))
 
-    def _sum_of_chunks(self, row_map, chunk: int) -> list[tf.Tensor]:
-        """Loops over chunks of a fixed size; the last one starts early enough
-        to end with the batch, and skips the rows that were done before."""
+    def _sum_of_chunks(self, row_map, chunk: int | tf.Tensor) -> list[tf.Tensor]:
+        """Loops over chunks of one size, as XLA wants it; the last one starts early
+        enough to end with the batch, and skips the rows that were done before."""
         rows = self.num_rows
-        padded = self._contributions
-        if not isinstance(self._rows, int):
-            # The batch may be smaller than one chunk.
-            missing = tf.maximum(0, chunk - rows)
-            padded = [
-                contribution
-                and contribution.map_factors(lambda f: _pad_rows(f, missing))
-                for contribution in padded
-            ]
-            rows = rows + missing
 
         def body(done, sums):
             start = tf.minimum(done, rows - chunk)
             fresh = tf.range(chunk) >= done - start
             part = self._sum_of_chunk(
                 row_map,
-                [c and c.sliced(start, chunk) for c in padded],
+                [c and c.sliced(start, chunk) for c in self._contributions],
                 fresh,
                 chunk,
             )
@@ -239,13 +226,11 @@ class LazyGradients(PerExampleGradients):
             lambda done, sums: done < rows,
             body,
             (tf.constant(0), [tf.zeros(shape) for shape in shapes]),
-            # While one chunk is in an op that keeps one core busy, the next one begins.
-            parallel_iterations=2,
+            parallel_iterations=PARALLEL_CHUNKS,
         )
         return list(sums)
 
-    def _sum_of_chunk(self, row_map, contributions, fresh, chunk=None):
-        count = self._rows if chunk is None else chunk
+    def _sum_of_chunk(self, row_map, contributions, fresh, count):
         keep = _finite_rows(contributions)
         if fresh is not None:
             keep = fresh if keep is None else keep & fresh
@@ -284,7 +269,3 @@ def _float_rows(rows, count, shape):
     if isinstance(count, int):
         rows = tf.ensure_shape(rows, [count, *shape])
     return rows
-
-
-def _pad_rows(factor: tf.Tensor, missing: tf.Tensor) -> tf.Tensor:
-    return tf.pad(factor, [[0, missing]] + [[0, 0]] * (factor.shape.rank - 1))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients import chunks, per_example_gradients
 from keras_dp_ext.gradients.rules.convolution import filter_gradients, rules
 
 LAYERS = {
@@ -14,6 +14,9 @@ LAYERS = {
     "strides that do not": {"kernel_size": 3, "strides": 2, "padding": "same"},
     "no strides": {"kernel_size": 3},
     "dilated": {"kernel_size": 3, "dilation_rate": 2},
+    "pixels": {"kernel_size": 1},
+    "every other pixel": {"kernel_size": 1, "strides": 2},
+    "one row": {"kernel_size": (1, 4), "strides": (1, 2)},
 }
 
 
@@ -32,14 +35,16 @@ def norms_and_sum(layer, x, coefficients):
 
 @pytest.mark.parametrize("by_products", [True, False])
 @pytest.mark.parametrize("kept_elements", [0, 40_000])
+# Patches of few channels are cut in another way.
+@pytest.mark.parametrize("channels", [3, 8])
 @pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
 def test_chunks_give_what_a_tape_gives(
-    arguments, kept_elements, by_products, monkeypatch, rng
+    arguments, channels, kept_elements, by_products, monkeypatch, rng
 ):
-    monkeypatch.setattr(rules, "_CHUNK_BYTES", 4 * 2**10)
+    monkeypatch.setattr(chunks, "_chunk_bytes", 4 * 2**10)
     monkeypatch.setattr(filter_gradients, "_KEPT_ELEMENTS", kept_elements)
     monkeypatch.setattr(rules, "has_fast_matrix_products", lambda: by_products)
-    x = rng.normal(size=(7, 11, 13, 3)).astype(np.float32)
+    x = rng.normal(size=(7, 11, 13, channels)).astype(np.float32)
     coefficients = rng.uniform(size=7).astype(np.float32)
     layer = keras.layers.Conv2D(5, **arguments)
     layer.build(x.shape)

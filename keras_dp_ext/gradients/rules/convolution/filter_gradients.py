@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_dp_ext.gradients.chunks import map_chunks, rows_per_chunk
 from keras_dp_ext.gradients.contributions import (
     UNIT_ROUNDOFF,
     Contribution,
@@ -33,9 +34,9 @@ class FilterGradients(Contribution):
         image: `[rows, examples, *spatial, inputs]`.
         gradient: `[rows, examples, *spatial, outputs]`.
         shape: Of the filter.
-        chunk: How many rows at a time.
-        products: From `chunk` rows of `image` and `gradient` to their
-            contribution.
+        patch_elements: How many elements the patches of one row have; `None` takes
+            one row at a time.
+        products: From some rows of `image` and `gradient` to their contribution.
         kernel: From `[n, *spatial, inputs]` and `[n, *spatial, outputs]` to the
             gradient of the filter, summed over `n`.
     """
@@ -45,14 +46,14 @@ class FilterGradients(Contribution):
         image: tf.Tensor,
         gradient: tf.Tensor,
         shape,
-        chunk: int,
+        patch_elements: int | None,
         products: Callable[[tf.Tensor, tf.Tensor], Contribution],
         kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ):
         self.shape = tuple(shape)
         self._image = tf.cast(image, tf.float32)
         self._gradient = tf.cast(gradient, tf.float32)
-        self._chunk = chunk
+        self._patch_elements = patch_elements
         self._products = products
         self._kernel = kernel
         self._kept: Rows | None = None
@@ -61,35 +62,27 @@ class FilterGradients(Contribution):
     def _for_each_chunk(self, function, *shapes):
         """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
         rows = self._image.shape[0]
-        if rows is not None and rows <= self._chunk:
+        most = self._most_rows
+        if rows is not None and rows <= most:
             return function(self._products(self._image, self._gradient))
-        # Of a batch whose size is not known yet, a power of two is likely a divisor.
-        chunk = (
-            2 ** int(math.log2(self._chunk))
-            if rows is None
-            else _divisor(rows, self._chunk)
-        )
-        rows = tf.shape(self._image)[0]
-        count = -(-rows // chunk)
-        image, gradient = (
-            _with_rows(value, count * chunk) for value in (self._image, self._gradient)
-        )
-        results = tf.map_fn(
-            lambda start: function(
+        return map_chunks(
+            lambda start, size: function(
                 self._products(
-                    slice_rows(image, start, chunk),
-                    slice_rows(gradient, start, chunk),
+                    slice_rows(self._image, start, size),
+                    slice_rows(self._gradient, start, size),
                 )
             ),
-            tf.range(count) * chunk,
-            fn_output_signature=[
-                tf.TensorSpec([chunk, *shape], tf.float32) for shape in shapes
-            ],
+            tf.shape(self._image)[0] if rows is None else rows,
+            most,
+            shapes,
         )
-        return [
-            tf.reshape(result, [-1, *shape])[:rows]
-            for result, shape in zip(results, shapes, strict=True)
-        ]
+
+    @property
+    def _most_rows(self) -> int:
+        """How many rows of patches and products fit into a chunk."""
+        if self._patch_elements is None:
+            return 1
+        return rows_per_chunk(self._patch_elements + math.prod(self.shape))
 
     def _keep(self, scale: tf.Tensor | None) -> tf.Tensor:
         """Keeps all rows, zeros in place of those that are not finite.
@@ -118,7 +111,7 @@ class FilterGradients(Contribution):
 
     @property
     def _keeps_rows(self) -> bool:
-        return tf.TensorShape(self.shape).num_elements() <= _KEPT_ELEMENTS
+        return math.prod(self.shape) <= _KEPT_ELEMENTS
 
     def norm_squared(self, scale=None):
         if self._kept is not None:
@@ -169,7 +162,7 @@ class FilterGradients(Contribution):
             change(self._image),
             change(self._gradient),
             self.shape,
-            self._chunk,
+            self._patch_elements,
             self._products,
             self._kernel,
         )
@@ -184,16 +177,3 @@ class FilterGradients(Contribution):
             # What is kept is finite.
             return self._kept.weighted_sum(coefficients)
         return super().sum_of_finite(coefficients, finite)
-
-
-def _divisor(number: int, most: int) -> int:
-    """The greatest divisor of `number` that is at most `most`."""
-    return next(size for size in range(most, 0, -1) if number % size == 0)
-
-
-def _with_rows(value: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Rows of zeros appended up to so many; no copy where none is missing."""
-    missing = rows - tf.shape(value)[0]
-    padding = [[0, missing]] + [[0, 0]] * (value.shape.rank - 1)
-    padded = tf.cond(missing > 0, lambda: tf.pad(value, padding), lambda: value)
-    return tf.ensure_shape(padded, [None, *value.shape[1:]])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import OuterProducts, Rows
+from keras_dp_ext.gradients.contributions import OuterProducts
+
+# So many numbers in a row are copied as fast as fewer.
+_LONG_RUN = 8
 
 
 def unsplit(value: tf.Tensor) -> tf.Tensor:
@@ -132,56 +136,94 @@ class Geometry:
         positions = shape[1:] if self._channels_first else shape[:-1]
         return math.prod(positions) * math.prod(self.filter_shape[:-1])
 
-    def products_of_patches(self, image: tf.Tensor, gradient: tf.Tensor):
-        """The contribution of `[rows, examples, ...]` images, by matrix products."""
-        rows = image.shape[0]
-        image = self._channels_last(unsplit(image))
-        sizes = image.shape[1:-1].as_list()
-        image = tf.pad(image, [(0, 0), *self._pads(sizes), (0, 0)])
-        right = self.flat(unsplit(gradient))
-        right = tf.reshape(right, [rows, -1, right.shape[-1]])
-        cell = self._stride_cell()
-        if cell == 1:
-            left = self._gathered_patches(image, self.kernel, self.strides)
-            left = tf.reshape(left, [rows, right.shape[1], -1])
-            return OuterProducts(left, right, self.filter_shape)
-        # Pixels between two strides become channels: longer runs to copy.
-        image = _space_to_depth(image, cell)
-        kernel = [size // cell for size in self.kernel]
-        left = self._gathered_patches(image, kernel, [1, 1])
-        left = tf.reshape(left, [rows, right.shape[1], -1])
-        inputs, outputs = self.filter_shape[-2:]
-        product = tf.reshape(
-            tf.matmul(left, right, transpose_a=True),
-            [rows, *kernel, cell, cell, inputs, outputs],
-        )
-        product = tf.transpose(product, [0, 1, 3, 2, 4, 5, 6])
-        return Rows(tf.reshape(product, [rows, *self.filter_shape]), self.filter_shape)
+    def products_of_patches(
+        self, image: tf.Tensor, gradient: tf.Tensor
+    ) -> OuterProducts:
+        """The contribution of `[rows, examples, ...]` images, by matrix products.
 
-    def _stride_cell(self) -> int:
-        """The stride, if it is the same both ways and divides the kernel; or 1."""
+        Of the shape `cells_shape`; see `from_cells`.
+        """
+        examples = image.shape[1]
+        image = self._channels_last(unsplit(image))
+        pads = self._pads(image.shape[1:-1].as_list())
+        if any(map(sum, pads)):
+            image = tf.pad(image, [(0, 0), *pads, (0, 0)])
+        right = self.flat(unsplit(gradient))
+        positions = examples * right.shape[1]
+        if self.cell > 1:
+            image = _space_to_depth(image, self.cell)
+            kernel = [size // self.cell for size in self.kernel]
+            left = self._gathered_patches(image, kernel, [1, 1])
+        else:
+            left = self._gathered_patches(image, self.kernel, self.strides)
+        return OuterProducts(
+            tf.reshape(left, [-1, positions, math.prod(self.filter_shape[:-1])]),
+            tf.reshape(right, [-1, positions, self.filter_shape[-1]]),
+            self.cells_shape,
+        )
+
+    @functools.cached_property
+    def cell(self) -> int:
+        """Side of the squares of pixels that become channels before patches are cut.
+
+        That makes the runs longer which have to be copied. More than 1 where channels
+        are few and the stride divides the kernel, the same both ways.
+        """
         stride = self.strides[0]
-        fits = (
+        pays = (
             len(self.kernel) == 2
             and self.strides == [stride, stride]
             and self.dilations == [1, 1]
             and all(size % stride == 0 for size in self.kernel)
+            and stride * self.filter_shape[-2] < _LONG_RUN
         )
-        return stride if fits else 1
+        return stride if pays else 1
+
+    @property
+    def cells_shape(self) -> list[int]:
+        """Shape of a filter whose taps are sorted by cells; see `cell`."""
+        if self.cell == 1:
+            return self.filter_shape
+        cells = [size // self.cell for size in self.kernel]
+        return [*cells, self.cell, self.cell, *self.filter_shape[-2:]]
+
+    def to_cells(self, value: tf.Tensor) -> tf.Tensor:
+        """From `filter_shape` to `cells_shape`."""
+        if self.cell == 1:
+            return value
+        high, wide, *rest = self.cells_shape
+        value = tf.reshape(value, [high, self.cell, wide, *rest[1:]])
+        return tf.transpose(value, [0, 2, 1, 3, 4, 5])
+
+    def from_cells(self, value: tf.Tensor) -> tf.Tensor:
+        """From `[..., *cells_shape]` to `[..., *filter_shape]`."""
+        if self.cell == 1:
+            return value
+        outer = value.shape.rank - len(self.cells_shape)
+        axes = [*range(outer), *(outer + axis for axis in (0, 2, 1, 3, 4, 5))]
+        return tf.reshape(tf.transpose(value, axes), [-1] * outer + self.filter_shape)
 
     def _gathered_patches(self, image: tf.Tensor, kernel, strides) -> tf.Tensor:
-        """`[batch, positions * taps, channels]` of a padded image."""
-        sizes = image.shape[1:-1].as_list()
+        """`[batch, positions * taps, channels]` of a padded image, or reshaped."""
+        if math.prod(kernel) == 1:
+            # Pixels are patches.
+            steps = [slice(None, None, stride) for stride in strides]
+            return image if math.prod(strides) == 1 else image[(slice(None), *steps)]
+        places = [
+            np.arange(0, size - (taps - 1) * dilation, stride)[:, np.newaxis]
+            + dilation * np.arange(taps)
+            for size, taps, stride, dilation in zip(
+                image.shape[1:-1], kernel, strides, self.dilations, strict=True
+            )
+        ]
+        image, places[-1] = _in_long_runs(image, places[-1])
+        *sizes, channels = image.shape[1:]
         offsets = np.zeros([1] * 2 * len(sizes), np.int64)
-        for axis, (size, taps, stride, dilation) in enumerate(
-            zip(sizes, kernel, strides, self.dilations, strict=True)
-        ):
-            starts = np.arange(0, size - (taps - 1) * dilation, stride)
-            places = starts[:, np.newaxis] + dilation * np.arange(taps)
+        for axis, (size, taken) in enumerate(zip(sizes, places, strict=True)):
             shape = np.ones(2 * len(sizes), int)
-            shape[[axis, axis + len(sizes)]] = places.shape
-            offsets = offsets * size + places.reshape(shape)
-        flat = tf.reshape(image, [-1, math.prod(sizes), image.shape[-1]])
+            shape[[axis, axis + len(sizes)]] = taken.shape
+            offsets = offsets * size + taken.reshape(shape)
+        flat = tf.reshape(image, [-1, math.prod(sizes), channels])
         return tf.gather(flat, tf.constant(offsets.ravel(), tf.int32), axis=1)
 
     def patches(self, image: tf.Tensor) -> tf.Tensor:
@@ -220,3 +262,37 @@ def _space_to_depth(image: tf.Tensor, cell: int) -> tf.Tensor:
     image = tf.reshape(image, [-1, height, cell, width, cell, channels])
     image = tf.transpose(image, [0, 1, 3, 2, 4, 5])
     return tf.reshape(image, [-1, height, width, cell * cell * channels])
+
+
+def _in_long_runs(image: tf.Tensor, places: np.ndarray) -> tuple[tf.Tensor, np.ndarray]:
+    """Makes channels of neighbours on the last axis that all patches have together.
+
+    Patches are copied run by run, and a run of one pixel with few channels costs as
+    much as a long one.
+
+    Args:
+        image: `[batch, *spatial, channels]`.
+        places: `[positions, taps]`: which pixels of the last axis a patch takes.
+
+    Returns:
+        The image with longer channels, and the places in it.
+    """
+    *sizes, channels = image.shape[1:]
+    positions, taps = places.shape
+    step = places[1, 0] if positions > 1 else taps
+    run = math.gcd(taps, int(step))
+    if taps > 1 and places[0, 1] > 1:
+        run = 1  # Dilated.
+    if run * channels >= _LONG_RUN:
+        if run > 1:
+            wide = places[-1, -1] + 1
+            if sizes[-1] % run:
+                image = image[..., :wide, :]
+                sizes[-1] = wide
+            image = tf.reshape(
+                image, [-1, *sizes[:-1], sizes[-1] // run, run * channels]
+            )
+        return image, places[:, ::run] // run
+    image = tf.gather(image, tf.constant(places.ravel(), tf.int32), axis=-2)
+    image = tf.reshape(image, [-1, *sizes[:-1], positions, taps * channels])
+    return image, np.arange(positions)[:, np.newaxis]

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import Rows
+from keras_dp_ext.gradients.contributions import Mapped, Rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.convolution.filter_gradients import FilterGradients
 from keras_dp_ext.gradients.rules.convolution.geometry import Geometry
 from keras_dp_ext.gradients.rules.convolution.patch_products import PatchProducts
 from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
-
-# Patches that are cut at a time: they should stay in cache until they are multiplied.
-_CHUNK_BYTES = 4 * 2**20
 
 
 @register_rule("Conv2D", "Conv3D")
@@ -116,15 +113,24 @@ def _products(image, gradient, geometry, split, like):
         return _row_by_row(
             image, gradient, geometry.filter_shape, geometry.filter_gradient
         )
-    return FilterGradients(
+    products = FilterGradients(
         image,
         gradient,
-        geometry.filter_shape,
-        max(
-            1, _CHUNK_BYTES // (4 * image.shape[1] * geometry.patch_elements(gradient))
-        ),
+        geometry.cells_shape,
+        image.shape[1] * geometry.patch_elements(gradient),
         geometry.products_of_patches,
-        geometry.filter_gradient,
+        lambda image, gradient: geometry.to_cells(
+            geometry.filter_gradient(image, gradient)
+        ),
+    )
+    if geometry.cell == 1:
+        return products
+    return Mapped(
+        products,
+        geometry.filter_shape,
+        rows_map=geometry.from_cells,
+        sum_map=geometry.from_cells,
+        scale_map=geometry.to_cells,
     )
 
 
@@ -137,7 +143,7 @@ def _row_by_row(image, gradient, shape, kernel):
     def products(image, gradient):
         return Rows(kernel(image[0], gradient[0])[tf.newaxis], shape)
 
-    return FilterGradients(image, gradient, shape, 1, products, kernel)
+    return FilterGradients(image, gradient, shape, None, products, kernel)
 
 
 def _split(value: tf.Tensor, split, like: tf.Tensor) -> tf.Tensor:
