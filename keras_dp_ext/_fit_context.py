@@ -32,6 +32,8 @@ class FitContext:
             that of the data at hand and not known to be public.
         accumulation_steps: Over how many batches the pipeline spreads a lot;
             `None` where it does not say.
+        is_masked: Whether the pipeline marks padding by a sample weight of 0.
+        step_data: The batch, as the training step that is being traced sees it.
         session: What tells one training from the next: an object that belongs to
             this `fit`, or the model where `train_on_batch` is called repeatedly.
         input_spec: Shapes and types of `x` in the batches of a `fit`.
@@ -47,6 +49,8 @@ class FitContext:
     sampling: Sampling | None = None
     accumulation_steps: int | None = None
     is_single_batch: bool = False
+    is_masked: bool = False
+    step_data: Any = None
     session: Any = None
     input_spec: Any = None
     rows_per_epoch: int | None = None
@@ -67,24 +71,28 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
                 found = candidate
     if found is None:
         return None
-    name, values = found
+    name, values, step_data = found
     iterator = values.get("epoch_iterator")
     return dataclasses.replace(
         _read(name, values),
         session=values["self"] if iterator is None else iterator,
         input_spec=_input_spec(iterator),
+        step_data=step_data,
     )
 
 
-def _find_frame(frame) -> tuple[str, dict[str, Any]] | None:
+def _find_frame(frame) -> tuple[str, dict[str, Any], Any] | None:
     import keras
 
+    step_data = None
     while frame is not None:
         name = frame.f_code.co_name
+        if name == "one_step_on_data" and step_data is None:
+            step_data = frame.f_locals.get("data")
         if name in ("fit", "train_on_batch"):
             values = frame.f_locals
             if isinstance(values.get("self"), keras.Model):
-                return name, values
+                return name, values, step_data
         frame = frame.f_back
     return None
 
@@ -146,6 +154,7 @@ def _read_dataset(model, dataset, steps, epochs) -> FitContext:
         epochs=epochs,
         sampling=label.sampling,
         accumulation_steps=label.accumulation_steps,
+        is_masked=label.masked,
     )
 
 

@@ -29,10 +29,12 @@ class SeparatedLoss:
         per_example: `[batch]` float32 losses.
         data_independent: Scalars (regularisation penalties) that depend on the
             weights only. Their gradient is added after the noise, for free.
+        is_mean: Whether the scalar is a mean over the batch, not a sum.
     """
 
     per_example: tf.Tensor
     data_independent: list[tf.Tensor]
+    is_mean: bool
 
 
 def separate(loss: tf.Tensor) -> SeparatedLoss:
@@ -56,7 +58,7 @@ def separate(loss: tf.Tensor) -> SeparatedLoss:
             f"The loss does not depend on any data. Received: loss={loss}. {_HINT}"
         )
     if loss.shape.rank is None or loss.shape.rank > 0:
-        return SeparatedLoss(_rows(loss, is_mean=True), [])
+        return SeparatedLoss(_rows(loss, is_mean=True), [], is_mean=False)
     walk = _Walk(dependent)
     walk.add(loss, 1.0)
     if len({term.shape[0] for term in walk.rows if term.shape[0] is not None}) > 1:
@@ -64,7 +66,7 @@ def separate(loss: tf.Tensor) -> SeparatedLoss:
             "The terms of the loss have different numbers of examples. "
             f"Received: {[term.shape for term in walk.rows]}. {_HINT}"
         )
-    return SeparatedLoss(tf.add_n(walk.rows), walk.data_independent)
+    return SeparatedLoss(tf.add_n(walk.rows), walk.data_independent, walk.is_mean)
 
 
 class _Walk:
@@ -75,6 +77,7 @@ class _Walk:
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self.rows: list[tf.Tensor] = []
         self.data_independent: list[tf.Tensor] = []
+        self.is_mean = True
 
     def add(
         self,
@@ -162,6 +165,7 @@ class _Walk:
 
     def _add_rows(self, values, factor, divisors, is_mean=False):
         values = _unflattened(values)
+        divided = is_mean
         for divisor in divisors:
             # A divisor that ties the examples together is dropped: the private
             # update divides by the public batch size instead.
@@ -170,6 +174,8 @@ class _Walk:
             is_mean = is_mean or meaning == "all elements"
             if meaning == "constant":
                 factor /= float(tf.get_static_value(divisor))
+            divided = divided or meaning != "constant"
+        self.is_mean = self.is_mean and divided
         rows = _rows(values, is_mean)
         self.rows.append(rows if factor == 1.0 else factor * rows)
 

@@ -15,12 +15,15 @@ import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, Ledger, Sampling
-from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
 from keras_dp_ext.optimizers.noise_source import NoiseSource
-from keras_dp_ext.optimizers.private_step import trace_function, trace_step
+from keras_dp_ext.optimizers.private_step import (
+    trace_function,
+    trace_step,
+    trace_step_on_loss,
+)
 from keras_dp_ext.optimizers.release import Release
 from keras_dp_ext.optimizers.spending import Spending
 from keras_dp_ext.optimizers.state import TrainingState, Untracked
@@ -153,10 +156,7 @@ class PrivateOptimizer:
         if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
             raise no_losses_error(self)
         with _without_autograph():
-            separated = separate(loss)
-            trace_step(
-                self, separated.per_example, separated.data_independent, variables
-            )
+            trace_step_on_loss(self, loss, variables)
         return self._iterations
 
     def apply(self, grads, trainable_variables=None):
@@ -223,7 +223,7 @@ class PrivateOptimizer:
             eager_step(self, loss, variables, tape)
             return
         with _without_autograph():
-            trace_step(self, tf.cast(loss, tf.float32), [], variables)
+            trace_step(self, tf.cast(loss, tf.float32), [], variables, find_fit(self))
 
     def bind(self, model: keras.Model) -> None:
         """Names the model that is trained, for checks of its other weights.

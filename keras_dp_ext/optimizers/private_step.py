@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients.losses import separate
+from keras_dp_ext.optimizers import padding
 from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, expected_lot
 from keras_dp_ext.optimizers.training_session import (
     begin_session,
@@ -19,11 +21,32 @@ from keras_dp_ext.verification.probe import Probe
 from keras_dp_ext.verification.state_guard import check_state_updates
 
 
+def trace_step_on_loss(
+    optimizer: Any, loss: tf.Tensor, variables: Sequence[keras.Variable]
+) -> None:
+    """Traces one private update from the scalar loss of Keras' training step."""
+    context = find_fit(optimizer)
+    separated = separate(loss)
+    mask = padding.examples_mask(context)
+    trace_step(
+        optimizer,
+        padding.masked_losses(separated.per_example, mask),
+        separated.data_independent,
+        variables,
+        context,
+    )
+    if mask is not None:
+        padding.correct_loss_log(context.model, loss, separated, mask)
+        if context.is_masked and optimizer._state.first_time("unweighted metrics"):
+            padding.warn_of_unweighted_metrics(context.model)
+
+
 def trace_step(
     optimizer: Any,
     losses: tf.Tensor,
     penalties: Sequence[tf.Tensor],
     variables: Sequence[keras.Variable],
+    context: FitContext | None,
 ) -> None:
     """Traces one private update into the default graph.
 
@@ -32,6 +55,7 @@ def trace_step(
         losses: `[batch]`, symbolic.
         penalties: Scalars that depend on the weights only.
         variables: The trainable variables.
+        context: What is known of the running `fit`.
     """
     optimizer._ensure_built(variables)
     if not _all_initialized(variables):
@@ -41,7 +65,6 @@ def trace_step(
             [tf.debugging.Assert(False, ["This trace must not run."])]
         ):
             return
-    context = find_fit(optimizer)
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
     penalty_gradients = _penalty_gradients(penalties, variables)

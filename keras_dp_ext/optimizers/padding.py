@@ -1,0 +1,117 @@
+"""Rows of weight 0 are no examples: they count in no sum and in no log.
+
+Whether a loss multiplies all of its terms by the sample weight is up to the loss:
+activity regularisers, `add_loss` and many a `train_step` do not. So the mask belongs
+to the row, and is applied to whatever the loss of that row is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_dp_ext._fit_context import FitContext
+from keras_dp_ext.gradients.losses import SeparatedLoss
+
+
+def examples_mask(context: FitContext | None) -> tf.Tensor | None:
+    """`[batch]`, false for padding; `None` where there are no sample weights.
+
+    Raises:
+        ValueError: If the data have padding, and it cannot be told which rows it is.
+    """
+    if context is None:
+        return None
+    weights = _sample_weights(context.step_data)
+    if not weights:
+        if context.is_masked:
+            raise ValueError(
+                "It cannot be seen which rows are padding: the batches of "
+                "`poisson_batches` reach this training step by a way of its own. "
+                "Override `train_step`, not `make_train_function`, and keep the "
+                "batches `(x, y, sample_weight)`."
+            )
+        return None
+    return tf.reduce_any(tf.stack([_any_weight(weight) for weight in weights]), axis=0)
+
+
+def masked_losses(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """The losses, with an exact zero for every row of padding."""
+    if mask is None:
+        return losses
+    if not mask.shape.is_compatible_with(losses.shape):
+        raise ValueError(
+            "There must be one loss for each row of the batch. Received: losses of "
+            f"shape {losses.shape} for sample weights of shape {mask.shape}"
+        )
+    return tf.where(mask, losses, tf.zeros_like(losses))
+
+
+def correct_loss_log(
+    model: keras.Model, loss: tf.Tensor, separated: SeparatedLoss, mask: tf.Tensor
+) -> None:
+    """Makes the logged loss a mean over examples: Keras' own counts padding, too.
+
+    Keras adds `loss * rows` to the total and `rows` to the count of its loss metric.
+
+    Args:
+        model: The model in `fit`.
+        loss: What Keras has logged, as one of several replicas sees it.
+        separated: The same in parts.
+        mask: `[batch]`, false for padding.
+    """
+    tracker = getattr(model, "_loss_tracker", None)
+    if tracker is None or not separated.is_mean or not _is_keras_own_step(model):
+        return
+    examples = tf.cast(mask, tf.float32)
+    count, rows = tf.reduce_sum(examples), tf.cast(tf.size(examples), tf.float32)
+    total = tf.reduce_sum(masked_losses(separated.per_example, mask))
+    if separated.data_independent:
+        total += count * tf.add_n(separated.data_independent)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    logged = replicas * rows * tf.cast(loss, tf.float32)
+    for variable, change in (
+        (tracker.total, total - logged),
+        (tracker.count, count - rows),
+    ):
+        variable.assign_add(tf.cast(change, variable.dtype))
+
+
+def warn_of_unweighted_metrics(model: keras.Model) -> None:
+    """Keras hands sample weights to `weighted_metrics` only."""
+    metrics = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
+    if not metrics or not _is_keras_own_step(model):
+        return
+    warnings.warn(
+        "Lots of `poisson_batches` have rows of padding, which Keras counts as "
+        "examples in `metrics`: what they show during training is wrong. Compile "
+        f"with `weighted_metrics={metrics}` instead.",
+        stacklevel=2,
+    )
+
+
+def _is_keras_own_step(model: keras.Model) -> bool:
+    return type(model).train_step is keras.Model.train_step
+
+
+def _sample_weights(data: Any) -> list[tf.Tensor]:
+    if not isinstance(data, tuple) or len(data) != 3:
+        return []
+    return [_of_this_replica(leaf) for leaf in keras.tree.flatten(data[2])]
+
+
+def _of_this_replica(value: Any) -> tf.Tensor:
+    local = tf.distribute.get_strategy().experimental_local_results(value)
+    if len(local) == 1:
+        return local[0]
+    context = tf.distribute.get_replica_context()
+    return local[int(tf.get_static_value(context.replica_id_in_sync_group))]
+
+
+def _any_weight(weight: tf.Tensor) -> tf.Tensor:
+    """Whether a row has any weight: sequences may have one for each step."""
+    used = tf.not_equal(weight, tf.zeros([], weight.dtype))
+    return tf.reduce_any(used, axis=list(range(1, used.shape.rank)))
