@@ -100,7 +100,8 @@ def _is_keras_own_step(model: keras.Model) -> bool:
 def _sample_weights(data: Any) -> list[tf.Tensor]:
     if not isinstance(data, tuple) or len(data) != 3:
         return []
-    return [_of_this_replica(leaf) for leaf in keras.tree.flatten(data[2])]
+    leaves = keras.tree.flatten(data[2])
+    return [_of_this_replica(leaf) for leaf in leaves if leaf is not None]
 
 
 def _of_this_replica(value: Any) -> tf.Tensor:
