@@ -32,6 +32,7 @@ from keras_dp_ext.gradients.rules.device import is_compiled
 from keras_dp_ext.gradients.split import ASSUMED_BATCH, check_rows_are_examples
 from keras_dp_ext.verification import probe_errors
 from keras_dp_ext.verification.probe_functions import ProbeFunctions
+from keras_dp_ext.verification.row_analysis import analyse
 from keras_dp_ext.verification.synthetic_batches import (
     SyntheticBatches,
     separating_subsets,
@@ -82,6 +83,7 @@ class Probe:
         fingerprint = self._fingerprint()
         if fingerprint in self._passed:
             return
+        verdict = analyse(self._losses, self._sources, self._group)
         self._functions = ProbeFunctions(
             self._losses,
             self._sources,
@@ -95,6 +97,9 @@ class Probe:
             self._functions.use(self._copies)
             if not any(self._passes(positive) for positive in (False, True)):
                 raise probe_errors.nothing_to_see(self._sources)
+        if verdict.hidden:
+            # Later than the tests: they know more about mixing that they can see.
+            raise probe_errors.hidden_mixing(verdict.hidden[0])
         self._passed.add(fingerprint)
 
     def _fingerprint(self) -> bytes:

@@ -52,6 +52,18 @@ def mixing(what: str, culprit: str, variables) -> ValueError:
     )
 
 
+def hidden_mixing(finding) -> ValueError:
+    return ValueError(
+        f"The model may mix the examples of a batch: {finding} Made-up batches did not "
+        "show it, but a condition or a small factor can hide it from them, and for "
+        "other data one example would change the gradients of all. Nothing was "
+        "trained. What to do: compute it for each example by itself, e.g. "
+        "`tf.reduce_mean(x, axis=-1)`, `tf.where(condition_per_example, a, b)`, "
+        "`tf.clip_by_norm(dy, c, axes=[-1])`, or leave the layer out. Values that are "
+        "not finite need no care: an example with such a gradient counts as zero."
+    )
+
+
 def wrong_gradients(variable, what: str, largest: float) -> ValueError:
     return ValueError(
         f"Per-example gradients of variable `{name(variable)}` are wrong: the {what} "

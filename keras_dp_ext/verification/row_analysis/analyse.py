@@ -14,55 +14,58 @@ from keras_dp_ext.verification.row_analysis.values import MIXED, Kind, Value
 
 
 def analyse(
-    losses: tf.Tensor | Sequence[tf.Tensor], sources: Sequence[tf.Tensor]
+    losses: tf.Tensor | Sequence[tf.Tensor],
+    sources: Sequence[tf.Tensor],
+    group: int = 1,
 ) -> Verdict:
     """Whether each loss depends on one example, whatever the inputs.
 
     Args:
         losses: One or more tensors `[batch, ...]` of the graph that is being traced.
         sources: The tensors through which data enter, with the batch as first axis.
+        group: Examples per microbatch, which may see each other.
 
     Returns:
         The verdict. What is not proven may still be innocent: `Verdict.unknown` names
         the ops.
     """
     outputs = [losses] if tf.is_tensor(losses) else list(losses)
-    batch = _batch_size(sources)
+    batch = _number_of_rows(sources, group)
     known, findings = {}, []
     for source in sources:
-        value = _source(source, batch)
+        value = _source(source, batch, group)
         if value is MIXED:
             reason = "brings in data that all examples share."
             findings.append(Finding(source.op, reason, source.op.name, may_hide=True))
         known[id(source)] = value
     frame = Frame(batch, known, findings=findings)
     for output, value in zip(outputs, frame.run(outputs), strict=True):
-        if not _has_one_row_each(value) and not findings:
+        if not _is_in_order(value, group) and not findings:
             reason = "has rows that are not examples."
             findings.append(Finding(output.op, reason, output.op.name, may_hide=True))
     return Verdict(not findings, tuple(findings))
 
 
-def _has_one_row_each(value: Value) -> bool:
+def _is_in_order(value: Value, group: int) -> bool:
     if value.is_constant:
         return True
-    return value.has_rows and value.axis == 0 and value.layout == (1, 1)
+    return value.has_rows and value.axis == 0 and value.layout == (1, group)
 
 
-def _batch_size(tensors: Sequence[tf.Tensor]) -> AnySize:
-    """A number if any of the tensors has one."""
-    for tensor in tensors:
-        if tensor.shape.rank and tensor.shape[0] is not None:
-            return tensor.shape[0]
+def _number_of_rows(sources: Sequence[tf.Tensor], group: int) -> AnySize:
+    """A number if any of the sources has one."""
+    for source in sources:
+        if source.shape.rank and source.shape[0] is not None:
+            return source.shape[0] // group
     return Size.unknown("batch")
 
 
-def _source(source: tf.Tensor, batch: AnySize) -> Value:
-    if not source.shape.rank or source.shape[0] not in (None, batch):
+def _source(source: tf.Tensor, batch: AnySize, group: int) -> Value:
+    first = batch * group
+    if not source.shape.rank or source.shape[0] not in (None, first):
         return MIXED
-    shape = source.shape.as_list()
-    sizes = (
+    sizes = [
         Size.unknown(source.name, axis) if size is None else size
-        for axis, size in enumerate(shape)
-    )
-    return Value(Kind.ROWS, shape=(batch, *list(sizes)[1:]))
+        for axis, size in enumerate(source.shape.as_list())
+    ]
+    return Value(Kind.ROWS, shape=(first, *sizes[1:]), block=group)

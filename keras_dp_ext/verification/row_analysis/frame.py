@@ -9,7 +9,11 @@ import tensorflow as tf
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.row_analysis import custom_gradients
 from keras_dp_ext.verification.row_analysis.findings import Finding, RowsLostError
-from keras_dp_ext.verification.row_analysis.registry import find_content, find_transfer
+from keras_dp_ext.verification.row_analysis.registry import (
+    find_content,
+    find_pieces,
+    find_transfer,
+)
 from keras_dp_ext.verification.row_analysis.sizes import AnySize, Size
 from keras_dp_ext.verification.row_analysis.values import (
     MIXED,
@@ -107,10 +111,19 @@ class Frame:
         return [self._origin(tensor) for tensor in inputs]
 
     def _origin(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Gradients of data and of weights leave a backward function side by side."""
-        while self.is_backward and tensor.op.type == "IdentityN":
-            tensor = tensor.op.inputs[tensor.value_index]
-        return tensor
+        """Where a tensor comes from for sure, if that is more than meets the eye.
+
+        Gradients of data and of weights leave a backward function side by side.
+        `bincount` computes `min(n, max(n, data))`, which is n.
+        """
+        while True:
+            op = tensor.op
+            if self.is_backward and op.type == "IdentityN":
+                tensor = op.inputs[tensor.value_index]
+            elif op.type == "Minimum" and (bound := _bound_of_clip(op)) is not None:
+                tensor = bound
+            else:
+                return tensor
 
     def _outputs_of(self, op: tf.Operation, inputs) -> list[Value] | Value:
         try:
@@ -135,12 +148,24 @@ class Frame:
             rule = find_content(op.type) if len(inputs) == len(op.inputs) else None
             value = None if rule is None else rule(op, inputs, self)
             return self._constants(op) if value is None else value
+        if any(value.role for value in inputs):
+            return self._pieces(op, inputs, kinds)
         rule = find_transfer(op.type)
         if Kind.ONE_ROW in kinds and op.type not in _LISTS:
             return _one_row(inputs)
         if rule is None:
             raise RowsLostError(
                 "is not known to treat every example by itself.", may_hide=False
+            )
+        return rule(op, inputs, self)
+
+    def _pieces(self, op: tf.Operation, inputs, kinds) -> list[Value] | Value:
+        is_ordinary = Kind.PIECES not in kinds and op.type != "Cumsum"
+        rule = find_transfer(op.type) if is_ordinary else find_pieces(op.type)
+        if rule is None:
+            raise RowsLostError(
+                "works on pieces of all examples, of which each has a number that "
+                "depends on the data."
             )
         return rule(op, inputs, self)
 
@@ -222,6 +247,22 @@ class Frame:
 
     def _constants(self, op: tf.Operation) -> list[Value]:
         return [constant(self.shape(op, n)) for n in range(len(op.outputs))]
+
+
+def _bound_of_clip(op: tf.Operation) -> tf.Tensor | None:
+    """`n` of `min(n, max(n, ...))`, for integers."""
+    bound, largest = op.inputs
+    if largest.op.type != "Maximum" or not bound.dtype.is_integer:
+        return None
+    for other in largest.op.inputs:
+        is_constant = bound.op.type == "Const" and other.op.type == "Const"
+        if other is bound or (
+            is_constant
+            and bound.shape.rank == other.shape.rank == 0
+            and tf.get_static_value(bound) == tf.get_static_value(other)
+        ):
+            return bound
+    return None
 
 
 # Ops that put the tensors of single examples into lists, and take them out.

@@ -16,6 +16,7 @@ Transfer = Callable[[tf.Operation, Sequence[Value], "Context"], Value | list[Val
 
 _TRANSFERS: dict[str, Transfer] = {}
 _CONTENTS: dict[str, Transfer] = {}
+_PIECES: dict[str, Transfer] = {}
 
 
 def register(*op_types: str) -> Callable[[Transfer], Transfer]:
@@ -30,6 +31,11 @@ def register(*op_types: str) -> Callable[[Transfer], Transfer]:
 def register_content(*op_types: str) -> Callable[[Transfer], Transfer]:
     """Declares what constant inputs, such as shapes, become."""
     return _registrar(_CONTENTS, op_types)
+
+
+def register_pieces(*op_types: str) -> Callable[[Transfer], Transfer]:
+    """Declares what becomes of pieces, of which an example has any number."""
+    return _registrar(_PIECES, op_types)
 
 
 def _registrar(table: dict[str, Transfer], op_types):
@@ -49,3 +55,7 @@ def find_transfer(op_type: str) -> Transfer | None:
 
 def find_content(op_type: str) -> Transfer | None:
     return _CONTENTS.get(op_type)
+
+
+def find_pieces(op_type: str) -> Transfer | None:
+    return _PIECES.get(op_type)

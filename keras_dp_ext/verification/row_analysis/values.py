@@ -20,6 +20,9 @@ class Kind(enum.Enum):
     ROWS = "rows"
     # All of the tensor belongs to one example, by a number that is known by name.
     ONE_ROW = "one row"
+    # A number of entries for each example that depends on the data, one example behind
+    # the other: words of texts, and what tells where one text ends.
+    PIECES = "pieces"
     # Nothing is known: entries may depend on any example.
     MIXED = "mixed"
 
@@ -47,6 +50,7 @@ class Value:
             stands for those which are not known.
         length: Of a list.
         counts: Whether a constant vector holds `0, 1, 2, ...`.
+        role: What it tells about the pieces that `row` names: see `transfer/text.py`.
     """
 
     kind: Kind
@@ -58,6 +62,7 @@ class Value:
     content: np.ndarray | None = None
     length: AnySize | None = None
     counts: bool = False
+    role: str | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -83,6 +88,7 @@ class Value:
             axis=self.axis if axis is None else axis,
             content=None,
             counts=False,
+            role=None,
         )
 
     def is_same(self, other: Value) -> bool:
@@ -92,7 +98,7 @@ class Value:
             and (self.axis, *self.layout) == (other.axis, *other.layout)
             and self.row == other.row
             and self.length == other.length
-            and self.counts == other.counts
+            and (self.counts, self.role) == (other.counts, other.role)
             and _same_content(self.content, other.content)
         )
 
