@@ -146,18 +146,26 @@ def fit(layer, batch_size=4, examples=8, jit_compile=False):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_mixing_behind_a_condition_is_refused(name, examples):
     layer = Apply(ATTACKS[name], name="culprit")
-    with pytest.raises(ValueError, match="(?s)mix.*culprit.*What to do"):
+    with pytest.raises(ValueError, match=r"(?s)mix.*culprit.*What to do"):
         fit(layer, examples=examples)
 
 
 def test_mixing_that_is_rare_is_refused():
-    with pytest.raises(ValueError, match="(?s)mix.*culprit.*What to do"):
+    with pytest.raises(ValueError, match=r"(?s)mix.*culprit.*What to do"):
         fit(RarelyMixing(name="culprit"))
 
 
 def test_mixing_behind_a_condition_is_refused_under_xla():
-    with pytest.raises(ValueError, match="(?s)mix.*culprit.*What to do"):
+    with pytest.raises(ValueError, match=r"(?s)mix.*culprit.*What to do"):
         fit(Apply(switch_by_mean, name="culprit"), jit_compile=True)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_loss_that_looks_at_all_labels_is_refused(loss):
+    model = keras.Sequential([keras.Input([FEATURES]), keras.layers.Dense(1)])
+    model.compile(dp.optimizers.DPSGD(), loss)
+    with pytest.raises(ValueError, match=r"(?s)mix.*hinge.*\(All\).*What to do"):
+        model.fit(np.ones([4, FEATURES]), np.ones([4, 1]), batch_size=4, verbose=0)
 
 
 @tf.custom_gradient
