@@ -5,6 +5,8 @@ does hits all of them alike. TensorFlow Privacy (which needs Keras 2) and Opacus
 processes of their own, in the same rounds.
 
     python -m benchmarks.step_time --workloads W1,W2 --mechanisms dpsgd,tanh
+
+`benchmarks.compare_runs` compares the files of two runs.
 """
 
 from __future__ import annotations
@@ -149,6 +151,7 @@ def run(
     opacus_python: str | None = None,
     batch_size: int | None = None,
     steps_per_execution: int = 1,
+    also_static: bool = False,
 ) -> dict:
     variants: dict[str, Local | Remote] = {}
     try:
@@ -166,6 +169,16 @@ def run(
                     steps_per_execution,
                 )
                 variants[name] = Local(step, steps_per_execution)
+                if also_static:
+                    step = make_step(
+                        WORKLOADS[workload],
+                        name,
+                        jit_compile,
+                        batch_size,
+                        steps_per_execution,
+                        static_batch=True,
+                    )
+                    variants[f"{name}, static"] = Local(step, steps_per_execution)
         return measure(variants, rounds, seconds)
     finally:
         for variant in variants.values():
@@ -227,6 +240,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn")
     parser.add_argument("--batch-size", type=int, help="of our own variants")
     parser.add_argument("--steps-per-execution", type=int, default=1)
+    parser.add_argument(
+        "--also-static",
+        action="store_true",
+        help="measure each of our variants also for a batch of static size",
+    )
     parser.add_argument("--jit", choices=("auto", "on", "off"), default="auto")
     parser.add_argument(
         "--tf-privacy",
@@ -265,6 +283,7 @@ def main() -> None:
             arguments.opacus,
             arguments.batch_size,
             arguments.steps_per_execution,
+            arguments.also_static,
         )
         print_table({workload: results[workload]})
     if arguments.json:

@@ -1,4 +1,4 @@
-"""The models W1 to W5 and the optimizers that all benchmarks measure."""
+"""The models W1 to W7 and the optimizers that all benchmarks measure."""
 
 from __future__ import annotations
 
@@ -113,6 +113,45 @@ def _transformer(keras, width=128, heads=4, length=64, vocabulary=5000, blocks=2
     return keras.Model(tokens, layers.Dense(2)(x))
 
 
+def _wide_resnet(keras, blocks=2, widening=4):
+    """WideResNet-16-4 with group normalisation, as in private training."""
+    layers = keras.layers
+
+    def normalized(x):
+        return layers.ReLU()(layers.GroupNormalization(16)(x))
+
+    def convolved(x, width, kernel=3, strides=1):
+        return layers.Conv2D(
+            width, kernel, strides=strides, padding="same", use_bias=False
+        )(x)
+
+    image = keras.Input([32, 32, 3])
+    x = convolved(image, 16)
+    for width, strides in ((16, 1), (32, 2), (64, 2)):
+        for block in range(blocks):
+            inner = normalized(x)
+            if block == 0:
+                x = convolved(inner, widening * width, 1, strides)
+                inner = convolved(inner, widening * width, 3, strides)
+            else:
+                inner = convolved(inner, widening * width)
+            x = layers.Add()([x, convolved(normalized(inner), widening * width)])
+    x = layers.GlobalAveragePooling2D()(normalized(x))
+    return keras.Model(image, layers.Dense(10)(x))
+
+
+def _lora_encoder(keras, rank=8):
+    """A frozen BERT-like encoder; biases, the head and adapters of all matrices train."""
+    model = _transformer(keras, width=256, heads=4, vocabulary=8000, blocks=4)
+    layers = keras.layers
+    for layer in model._flatten_layers():
+        if isinstance(layer, (layers.Embedding, layers.LayerNormalization)):
+            layer.trainable = False
+        elif layer is not model.layers[-1] and hasattr(layer, "enable_lora"):
+            layer.enable_lora(rank)
+    return model
+
+
 LAYERS = {
     "W1": _mnist_layers,
     "W2": mlp_layers,
@@ -141,6 +180,18 @@ WORKLOADS = {
         2,
         _transformer,
         vocabulary=5000,
+        sequential=False,
+    ),
+    "W6": Workload(
+        "WideResNet-16-4", 32, (32, 32, 3), 10, _wide_resnet, sequential=False
+    ),
+    "W7": Workload(
+        "four-block encoder, width 256, LoRA of rank 8",
+        32,
+        (64,),
+        2,
+        _lora_encoder,
+        vocabulary=8000,
         sequential=False,
     ),
 }
@@ -176,11 +227,12 @@ def make_step(
     jit_compile: bool | str = "auto",
     batch_size: int | None = None,
     steps_per_execution: int = 1,
+    static_batch: bool = False,
 ) -> Callable[[], None]:
     """One training step as `model.fit` runs it, as a function of no arguments.
 
-    The batch is a constant and its size is not known when the step is traced, as
-    in `fit` on arrays.
+    The batch is a constant. Its size is not known when the step is traced, as in
+    `fit` on arrays whose length it does not divide, unless `static_batch`.
     """
     import keras
     import tensorflow as tf
@@ -196,7 +248,7 @@ def make_step(
     )
     if mechanism != "plain":
         model.optimizer.bind(model)  # `fit` would tell it.
-    iterator = iter(repeated(workload.batch(batch_size)))
+    iterator = iter(repeated(workload.batch(batch_size), static_batch))
     model.make_train_function()
 
     def step():
@@ -207,8 +259,8 @@ def make_step(
     return step
 
 
-def repeated(batch):
-    """An endless `tf.data.Dataset` of one batch, of a size that TF does not know."""
+def repeated(batch, static: bool = False):
+    """An endless `tf.data.Dataset` of one batch, whose size TF knows or not."""
     import tensorflow as tf
 
     def forget_size(*arrays):
@@ -217,7 +269,10 @@ def repeated(batch):
             for array in arrays
         )
 
-    return tf.data.Dataset.from_tensors(batch).map(forget_size).cache().repeat()
+    dataset = tf.data.Dataset.from_tensors(batch)
+    if not static:
+        dataset = dataset.map(forget_size)
+    return dataset.cache().repeat()
 
 
 def answer_on_demand(step: Callable[[], None]) -> None:
