@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients import contributions as forms
 from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
 from keras_dp_ext.gradients.base import PerExampleGradients, sum_of_mapped
@@ -259,7 +260,7 @@ def _finite_rows(contributions) -> tf.Tensor | None:
 
 def _result_shapes(row_map, shapes) -> list[tf.TensorShape]:
     """What a row map makes of one row."""
-    with tf.__internal__.FuncGraph("row_map_shapes").as_default():
+    with tf_internals.scratch_graph("row_map_shapes").as_default():
         sums = sum_of_mapped(row_map, [tf.zeros([1, *shape]) for shape in shapes])
     return [total.shape for total in sums]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification import probe_errors
 
@@ -103,7 +104,7 @@ def _rest(value: tf.Tensor) -> list:
 def _infer_shapes(losses: tf.Tensor) -> dict[int, tf.TensorShape]:
     """Static shapes of the forward graph for a batch of `ASSUMED_BATCH`."""
     ops = graph_lib.ancestors([losses])
-    scratch = tf.__internal__.FuncGraph("shapes")
+    scratch = tf_internals.scratch_graph("shapes")
     with scratch.as_default():
         replaced = {}
         for source in graph_lib.data_sources(ops, losses.shape[0]):

@@ -18,6 +18,7 @@ from keras_dp_ext.accounting import Claim, Ledger, Sampling
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
+from keras_dp_ext.optimizers.former_trainings import add_training, former_trainings
 from keras_dp_ext.optimizers.noise_source import NoiseSource
 from keras_dp_ext.optimizers.private_step import (
     trace_function,
@@ -251,12 +252,10 @@ class PrivateOptimizer:
 
     def _warn_of_former_training(self, variables):
         """Another private optimizer's releases are in another ledger."""
-        for former in {
-            id(former): former
-            for former in (getattr(v, "_private_training", None) for v in variables)
-            if former is not None
-            and not any(former is own for own in self._own_counters())
-        }.values():
+        own = self._own_counters()
+        for former in former_trainings(variables):
+            if any(former is counter for counter in own):
+                continue
             with tf.init_scope():
                 count = int(former.value.numpy())
             if count:
@@ -268,8 +267,7 @@ class PrivateOptimizer:
                     "`Ledger.merge`.",
                     stacklevel=2,
                 )
-        for variable in variables:
-            variable._private_training = self.releases
+        add_training(variables, self.releases)
 
     def _own_counters(self):
         return [self.releases, *self._state.former_counters]
@@ -421,6 +419,10 @@ class PrivateOptimizer:
     def _own_variables(self) -> list[keras.Variable]:
         """All variables that the private update may write."""
         return [*self.variables, self.releases, *self._state.unsaved]
+
+    def _exact_variables(self) -> list[keras.Variable]:
+        """Those that hold exact sums of the data, which nobody else may see."""
+        return [*self._release.lot, *self._state.unsaved]
 
     # Accounting ------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from keras_dp_ext.optimizers.training_session import (
     guard_train_function,
 )
 from keras_dp_ext.verification.probe import Probe
-from keras_dp_ext.verification.state_guard import check_state_updates
+from keras_dp_ext.verification.state_guard import private_update
 
 
 def trace_step_on_loss(
@@ -68,18 +68,21 @@ def trace_step(
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
     penalty_gradients = _penalty_gradients(penalties, variables)
-    guard = check_state_updates(
-        losses, optimizer._watched_model(context), own=optimizer._own_variables()
-    )
-    group = examples_per_microbatch(optimizer, losses, context)
-    gradients = per_example_gradients(losses, variables, group)
-    Probe(
-        losses, variables, gradients, group, optimizer._hidden.value.verified
-    ).verify()
-    sums = optimizer.mechanism.bound(gradients)
-    _count_dropped(optimizer, gradients)
-    release(optimizer, sums, penalty_gradients, variables, losses, group, context)
-    guard.finish()
+    with private_update(
+        losses,
+        optimizer._watched_model(context),
+        own=optimizer._own_variables(),
+        exact=optimizer._exact_variables(),
+        trained=variables,
+    ):
+        group = examples_per_microbatch(optimizer, losses, context)
+        gradients = per_example_gradients(losses, variables, group)
+        Probe(
+            losses, variables, gradients, group, optimizer._hidden.value.verified
+        ).verify()
+        sums = optimizer.mechanism.bound(gradients)
+        _count_dropped(optimizer, gradients)
+        release(optimizer, sums, penalty_gradients, variables, losses, group, context)
 
 
 def release(

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import secure, uniform
 from keras_dp_ext.optimizers.noise_source import NoiseSource
+from keras_dp_ext.verification.state_guard import released
 
 # Takes the averages and their variables: the base optimizer's own update.
 Update = Callable[[list[tf.Tensor], Sequence[keras.Variable]], None]
@@ -109,9 +111,7 @@ class Release:
             local_penalties = [_first_local(distribution, v) for v in penalties]
             self._add_noised(local, local_penalties, variables, expected_rows, update)
 
-        tf.__internal__.distribute.interim.maybe_merge_call(
-            release, strategy, totals, penalties
-        )
+        tf_internals.merge_call(release, strategy, totals, penalties)
 
     # Noise --------------------------------------------------------------------
 
@@ -171,6 +171,7 @@ class Release:
 
     def _release(self, noised, penalties, variables, expected_rows, update):
         """Refines what has been noised and hands the average on."""
+        noised = released(noised)
         step = tf.convert_to_tensor(self._releases)
         if self._secure_noise:
             shapes = [value.shape for value in noised]

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 
-class SpentBudget(tf.__internal__.tracking.Trackable):
+
+class SpentBudget(tf_internals.trackable_class()):
     """What `tf.train.Checkpoint` sees of an optimizer's counter and ledger.
 
     As plain variables both would be overwritten by whatever a checkpoint holds:

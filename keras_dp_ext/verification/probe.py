@@ -27,6 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.rules.device import is_compiled
 from keras_dp_ext.gradients.split import ASSUMED_BATCH, check_rows_are_examples
@@ -297,7 +298,7 @@ class Probe:
 
 def _identity(tensor: tf.Tensor | None) -> int | None:
     """Unlike `id`, never given to a second tensor."""
-    return None if tensor is None else tensor._id
+    return None if tensor is None else tf_internals.tensor_identity(tensor)
 
 
 def _random_half(rows: int, generator) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_dp_ext.verification.state_guard import variable_name as name
+from keras_dp_ext.gradients.graph.ops import variable_name as name
 
 
 def rows_are_not_examples(source: tf.Tensor, losses_shape, batch=None) -> ValueError:

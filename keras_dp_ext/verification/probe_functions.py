@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.variable_copies import VariableCopies
 
@@ -132,7 +133,7 @@ class ProbeFunctions:
 
         Of its own, because gradients of loops add outputs to the loop.
         """
-        scratch = tf.__internal__.FuncGraph("probe")
+        scratch = tf_internals.scratch_graph("probe")
         with scratch.as_default():
             r = tf.compat.v1.placeholder(tf.float32, [None])
             replaced = {}

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 
 
@@ -84,23 +85,16 @@ def _is_seed(one: _StandIn) -> bool:
 
 
 def _is_initialized_variable(handle: tf.Tensor) -> bool:
-    # A lookup table is a resource, too, but has no data of this kind.
-    data = getattr(handle, "_handle_data", None)
-    if data is None or not data.is_set or len(data.shape_and_type) != 1:
-        return False
-    return bool(tf.raw_ops.VarIsInitializedOp(resource=handle))
+    return tf_internals.variable_dtype(handle) is not None and bool(
+        tf.raw_ops.VarIsInitializedOp(resource=handle)
+    )
 
 
 def _stand_in(placeholder: tf.Tensor, handle: tf.Tensor) -> _StandIn:
-    # `tf.Variable` would belong to the strategy that is under way.
-    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
-
-    dtype = tf.dtypes.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+    dtype = tf_internals.variable_dtype(handle)
     with tf.device(handle.device):
         original = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        return _StandIn(
-            placeholder, original, ResourceVariable(original, trainable=False)
-        )
+        return _StandIn(placeholder, original, tf_internals.local_variable(original))
 
 
 def _perturbed(value: tf.Tensor, seed) -> tf.Tensor:

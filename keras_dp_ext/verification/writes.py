@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification import data_flow
+from keras_dp_ext.verification.data_flow import DataFlow
 
 # Every other stateful op that is handed a resource may write to it.
 _READS = frozenset(
@@ -24,29 +27,42 @@ _READS = frozenset(
         "VariableShape",
     }
 )
-_BRANCHES = frozenset({"Case", "If", "StatelessCase", "StatelessIf"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Write:
+    """A write from data.
+
+    Attributes:
+        resource: What is written, as the op that was asked about sees it.
+        op: The op that writes, perhaps inside of a function.
+        decided_by_data: Whether data decide if it is written at all.
+    """
+
+    resource: tf.Tensor
+    op: tf.Operation
+    decided_by_data: bool
 
 
 def written_from_data(
-    op: tf.Operation, dependent: set[int], always: bool = False
-) -> Iterator[tf.Tensor]:
-    """The resource inputs of an op that it, or what it calls, writes from data.
+    op: tf.Operation, flow: DataFlow, decided_by_data: bool = False
+) -> Iterator[Write]:
+    """What an op, or what it calls, writes from data.
 
     Args:
         op: The op.
-        dependent: Ids of the tensors of its graph that depend on data.
-        always: Whether data decide if the op runs at all.
+        flow: How data flow through its graph.
+        decided_by_data: Whether data decide if the op runs at all.
     """
-    resources = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
-    if not op.op_def.is_stateful or not resources or op.type in _READS:
+    if not graph_lib.is_stateful(op) or op.type in _READS or _keeps_nothing(op):
         return
-    if _is_log(op):
+    if graph_lib.calls_functions(op):
+        yield from _written_by_functions(op, flow, decided_by_data)
         return
-    graphs = graph_lib.called_graphs(op)
-    if graphs:
-        yield from _written_by_functions(op, graphs, dependent, always)
-    elif always or any(id(tensor) in dependent for tensor in op.inputs):
-        yield from resources
+    for resource in _resources(op.inputs):
+        others = (tensor for tensor in op.inputs if tensor is not resource)
+        if decided_by_data or any(tensor in flow for tensor in others):
+            yield Write(resource, op, decided_by_data)
 
 
 def behind_identities(tensor: tf.Tensor) -> tf.Tensor:
@@ -55,57 +71,43 @@ def behind_identities(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _is_log(op: tf.Operation) -> bool:
-    """`tf.summary`: as exact as every log, and no part of the model."""
+def _resources(tensors) -> list[tf.Tensor]:
+    return [tensor for tensor in tensors if tensor.dtype == tf.resource]
+
+
+def _keeps_nothing(op: tf.Operation) -> bool:
+    """Whether an op is handed a resource that keeps no data for later steps."""
+    # Replicas exchange values; the resource is a token for their order.
+    if op.type.startswith("Collective"):
+        return True
+    # `tf.summary`: as exact as every log, and no part of the model.
     return op.type.startswith("Write") and op.type.endswith("Summary")
 
 
-def _written_by_functions(op, graphs, dependent, always) -> Iterator[tf.Tensor]:
-    inputs = list(op.inputs)
-    if op.type in _BRANCHES:
-        always = always or id(inputs[0]) in dependent
-        inputs = inputs[1:]
-    if any(len(graph.inputs) != len(inputs) for graph in graphs):
+def _written_by_functions(op, flow, decided_by_data) -> Iterator[Write]:
+    arguments = data_flow.call_arguments(op)
+    if op.type in data_flow.BRANCH_OPS:
+        decided_by_data = decided_by_data or op.inputs[0] in flow
+    graphs = graph_lib.called_graphs(op)
+    if not graphs or any(len(graph.inputs) != len(arguments) for graph in graphs):
         # Not understood: it may write whatever it is given.
-        if always or any(id(tensor) in dependent for tensor in inputs):
-            yield from (tensor for tensor in inputs if tensor.dtype == tf.resource)
+        if decided_by_data or any(tensor in flow for tensor in arguments):
+            for resource in _resources(arguments):
+                yield Write(resource, op, decided_by_data)
         return
-    numbers = {n for n, tensor in enumerate(inputs) if id(tensor) in dependent}
+    numbers = {n for n, tensor in enumerate(arguments) if tensor in flow}
     if op.type in graph_lib.LOOP_OPS:
-        numbers, stops_by_data = _after_all_iterations(op, numbers)
-        always = always or stops_by_data
+        numbers, ended_by_data = data_flow.in_any_iteration(op, numbers)
+        decided_by_data = decided_by_data or ended_by_data
     for graph in graphs:
         outer = {
             id(inner): tensor
-            for inner, tensor in zip(graph.inputs, inputs, strict=True)
+            for inner, tensor in zip(graph.inputs, arguments, strict=True)
         }
-        inside = _dependent_inside(graph, numbers)
+        flow_inside = data_flow.inside(graph, numbers)
         for inner_op in graph.get_operations():
-            for tensor in written_from_data(inner_op, inside, always):
-                tensor = behind_identities(tensor)
-                yield outer.get(id(tensor), tensor)
-
-
-def _dependent_inside(graph, numbers: Iterable[int]) -> set[int]:
-    """What depends on data in a function, given the numbers of such inputs."""
-    dependent = {id(graph.inputs[number]) for number in numbers}
-    for op in graph.get_operations():
-        if op.type in graph_lib.DATA_OPS or graph_lib.passes_data_on(op, dependent):
-            dependent.update(id(output) for output in op.outputs)
-    return dependent
-
-
-def _after_all_iterations(loop, numbers: set[int]) -> tuple[set[int], bool]:
-    """Inputs of a loop that depend on data in some iteration; whether data end it."""
-    body = graph_lib.function_graph(loop, "body")
-    condition = graph_lib.function_graph(loop, "cond")
-    while True:
-        inside = _dependent_inside(body, numbers)
-        grown = numbers | {
-            number for number, output in enumerate(body.outputs) if id(output) in inside
-        }
-        if grown == numbers:
-            break
-        numbers = grown
-    stops = _dependent_inside(condition, numbers)
-    return numbers, any(id(output) in stops for output in condition.outputs)
+            for write in written_from_data(inner_op, flow_inside, decided_by_data):
+                resource = behind_identities(write.resource)
+                yield dataclasses.replace(
+                    write, resource=outer.get(id(resource), resource)
+                )

@@ -1,5 +1,7 @@
 """Weights of another training bring what that training has spent."""
 
+import warnings
+
 import keras
 import numpy as np
 
@@ -36,3 +38,20 @@ def saved_variables(optimizer):
     store = {}
     optimizer.save_own_variables(store)
     return store
+
+
+def test_a_third_optimizer_is_warned_of_the_first_as_well():
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    x, y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
+    warned = []
+    for epochs in (1, 2, 3):
+        model.compile(dp.optimizers.DPSGD(), loss="mse")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(x, y, batch_size=4, epochs=epochs, verbose=0)
+        warned.append(
+            [str(w.message) for w in caught if "another private" in str(w.message)]
+        )
+    assert [len(messages) for messages in warned] == [0, 1, 2]
+    assert "with 2 releases" in warned[2][0]
+    assert "with 4 releases" in warned[2][1]

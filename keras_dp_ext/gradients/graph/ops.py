@@ -6,6 +6,8 @@ from collections.abc import Callable, Container, Iterable
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
+
 # Ops whose result tells the shape of their input, never its contents.
 SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 
@@ -25,7 +27,8 @@ _HANDLES = (tf.resource, tf.variant)
 
 
 def is_symbolic(tensor: tf.Tensor) -> bool:
-    return not hasattr(tensor, "_numpy")
+    """Whether a tensor belongs to a graph."""
+    return tf_internals.is_symbolic(tensor)
 
 
 def ancestors(
@@ -67,9 +70,7 @@ def captured_source(tensor: tf.Tensor) -> tf.Tensor | None:
     from the outer one, which captures the variable's handle.
     """
     while is_symbolic(tensor):
-        outer = {id(inner): external for external, inner in tensor.graph.captures}.get(
-            id(tensor)
-        )
+        outer = tf_internals.captured_from(tensor)
         if outer is None:
             return None
         tensor = outer
@@ -96,14 +97,20 @@ def data_sources(
     sources = [source for source in sources if source.dtype not in _HANDLES]
     if sources or batch is None:
         return sources
-    return [
-        op.outputs[0]
-        for op in ops
-        if op.type in ("Const", "Placeholder")
-        and op.outputs[0].dtype not in _HANDLES
-        and op.outputs[0].shape.rank
-        and op.outputs[0].shape[0] == batch
-    ]
+    return [op.outputs[0] for op in ops if is_constant_with_rows(op, batch)]
+
+
+def is_constant_with_rows(op: tf.Operation, batch: int | None) -> bool:
+    """Whether an op is a constant that has a row for each of the examples."""
+    if op.type not in ("Const", "Placeholder"):
+        return False
+    output = op.outputs[0]
+    return (
+        output.dtype not in _HANDLES
+        and bool(output.shape.rank)
+        and batch is not None
+        and output.shape[0] == batch
+    )
 
 
 def data_dependent(ops: Iterable[tf.Operation], batch: int | None = None) -> set[int]:
@@ -133,6 +140,11 @@ def variable_handle(variable) -> tf.Tensor:
     """The resource tensor of a Keras or TensorFlow variable, in this replica."""
     variable = getattr(variable, "value", variable)
     return variable.handle
+
+
+def variable_name(variable) -> str:
+    """The name by which errors tell a variable from others."""
+    return getattr(variable, "path", None) or variable.name
 
 
 def handle_in_graph(variable, graph) -> tf.Tensor | None:
@@ -203,18 +215,7 @@ def _copy_op(op, inputs, graph) -> list[tf.Tensor]:
         for value in attributes.values():
             for name in _function_names(value):
                 _add_function(graph, op.graph, name)
-    # TensorFlow has no public call for "this op again, with other inputs".
-    copy = graph._create_op_internal(
-        op.type,
-        inputs,
-        dtypes=[output.dtype for output in op.outputs],
-        name=op.name.split("/")[-1] or op.type,
-        attrs=attributes,
-        op_def=op.op_def,
-    )
-    # The gradient of a call (a grouped convolution) is no attribute of the node.
-    copy._gradient_function = op._gradient_function
-    return list(copy.outputs)
+    return list(tf_internals.create_op_like(op, inputs, attributes, graph).outputs)
 
 
 def _function_names(value) -> list[str]:
@@ -233,8 +234,8 @@ def copy_op(op: tf.Operation, inputs: list[tf.Tensor]) -> tf.Operation:
 
 def function_graph(op: tf.Operation, attribute: str):
     """The graph of one of the functions of a loop or branch, or `None`."""
-    function = _find_function(op.graph, op.get_attr(attribute).name)
-    return getattr(function, "graph", None)
+    name = op.get_attr(attribute).name
+    return tf_internals.graph_of_function(tf_internals.find_function(op.graph, name))
 
 
 def loop_invariants(loop: tf.Operation) -> frozenset[int]:
@@ -300,26 +301,47 @@ def evaluate_constant(tensor: tf.Tensor):
 
 
 def called_graphs(op: tf.Operation) -> list:
-    """The graphs of the functions that an op calls (loops, branches, calls)."""
+    """The graphs of the functions that an op calls (loops, branches, calls).
+
+    Those that are not known are left out.
+    """
     graphs = []
+    if not calls_functions(op):
+        return graphs
     for value in op.node_def.attr.values():
         for name in _function_names(value):
-            function = _find_function(op.graph, name)
-            if function is not None and hasattr(function, "graph"):
-                graphs.append(function.graph)
+            function = tf_internals.find_function(op.graph, name)
+            graph = tf_internals.graph_of_function(function)
+            if graph is not None:
+                graphs.append(graph)
     return graphs
 
 
-def _find_function(graph, name: str):
-    while graph is not None:
-        if graph._is_function(name):
-            return graph._get_function(name)
-        graph = getattr(graph, "outer_graph", None)
-    return None
+def calls_functions(op: tf.Operation) -> bool:
+    """Whether an op calls functions, also such whose graphs are not known."""
+    return _traits(op)[1]
+
+
+def is_stateful(op: tf.Operation) -> bool:
+    """Whether an op of this type may read or change what outlives it."""
+    return _traits(op)[0]
+
+
+def _traits(op: tf.Operation) -> tuple[bool, bool]:
+    if op.type not in _TRAITS:  # Reading a definition takes long.
+        definition = op.op_def
+        _TRAITS[op.type] = (
+            definition.is_stateful,
+            any("func" in attribute.type for attribute in definition.attr),
+        )
+    return _TRAITS[op.type]
+
+
+_TRAITS: dict[str, tuple[bool, bool]] = {}
 
 
 def _add_function(graph, source_graph, name: str) -> None:
     """Makes a function of one graph known to another one."""
-    function = _find_function(source_graph, name)
+    function = tf_internals.find_function(source_graph, name)
     if function is not None:
-        graph._add_function_recursive(function)
+        tf_internals.add_function(graph, function)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
+
 
 def is_compiled() -> bool:
     """Whether XLA will compile the graph that is being traced."""
-    # TensorFlow has no public call for this.
-    from tensorflow.python.ops import control_flow_util
-
-    graph = tf.compat.v1.get_default_graph()
-    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+    return tf_internals.is_compiled(tf.compat.v1.get_default_graph())
 
 
 def runs_on_cpu() -> bool:
@@ -29,7 +27,4 @@ def has_fast_matrix_products() -> bool:
     With it, batched products of small matrices are up to ten times faster than one
     call of a convolution's kernel for each example; without it, slower.
     """
-    # TensorFlow has no public call for this.
-    from tensorflow.python.framework import test_util
-
-    return test_util.IsMklEnabled()
+    return tf_internals.multiplies_by_onednn()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.values import MIXED, Value, constant
@@ -52,11 +53,9 @@ def _check_backward(frame, op, name: str, inputs, outputs) -> None:
 
 def _traced(op: tf.Operation, name: str):
     """The backward function in a graph of its own, its arguments and its results."""
-    from tensorflow.python.framework import ops
-
-    function = ops.gradient_registry.lookup(name)
+    function = tf_internals.registered_gradient(name)
     with op.graph.as_default():
-        graph = tf.__internal__.FuncGraph("gradient")
+        graph = tf_internals.scratch_graph("gradient")
     with graph.as_default():
         upstream = [
             tf.compat.v1.placeholder(output.dtype, output.shape)

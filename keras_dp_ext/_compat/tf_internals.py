@@ -1,0 +1,270 @@
+"""Parts of TensorFlow that are not public.
+
+Each function says what it relies on, and since when; "2.16" stands for the oldest
+TensorFlow that was looked at. What is missing is an `IncompatibleVersionError`, never
+a default: most of this serves checks that must not be left out in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dp_ext._compat.versions import incompatible, require
+
+# Graphs -----------------------------------------------------------------------
+
+
+def function_graph_class() -> type:
+    """The class of graphs that a `tf.function`, branch or loop traces.
+
+    Relies on `tf.__internal__.FuncGraph` (2.16).
+    """
+    return require(require(tf, "__internal__"), "FuncGraph")
+
+
+def is_function_graph(graph: Any) -> bool:
+    """Whether a graph is being, or was, traced."""
+    return isinstance(graph, function_graph_class())
+
+
+def scratch_graph(name: str) -> Any:
+    """A new graph to trace into, which nobody runs."""
+    return function_graph_class()(name)
+
+
+def is_control_flow_body(graph: Any) -> bool:
+    """Whether a graph is that of a branch or a loop, not of a function.
+
+    Relies on `ControlFlowFuncGraph` (2.16).
+    """
+    module = _module("tensorflow.python.ops.control_flow_v2_func_graphs")
+    return isinstance(graph, require(module, "ControlFlowFuncGraph"))
+
+
+def outer_graph(graph: Any) -> Any | None:
+    """The graph in which a traced graph is being, or was, traced.
+
+    Relies on `FuncGraph.outer_graph` (2.16).
+    """
+    return require(graph, "outer_graph") if is_function_graph(graph) else None
+
+
+def captured_from(placeholder: tf.Tensor) -> tf.Tensor | None:
+    """What a placeholder of a traced graph stands for outside of it, or `None`.
+
+    Relies on `FuncGraph.captures`, pairs of outer and inner tensors (2.16).
+    """
+    if not is_function_graph(placeholder.graph):
+        return None
+    for outer, inner in require(placeholder.graph, "captures"):
+        if inner is placeholder:
+            return outer
+    return None
+
+
+def is_symbolic(tensor: Any) -> bool:
+    """Whether a tensor belongs to a graph.
+
+    Relies on `tf.__internal__.EagerTensor` (2.16).
+    """
+    eager = require(require(tf, "__internal__"), "EagerTensor")
+    return tf.is_tensor(tensor) and not isinstance(tensor, eager)
+
+
+def tensor_identity(tensor: tf.Tensor) -> int:
+    """Unlike `id`, never given to a second tensor. Relies on `_id` (2.16)."""
+    return require(tensor, "_id")
+
+
+# Ops and functions ---------------------------------------------------------------
+
+
+def create_op_like(
+    op: tf.Operation, inputs: list[tf.Tensor], attributes: dict[str, Any], graph: Any
+) -> tf.Operation:
+    """The same op again, with other inputs.
+
+    Relies on `Graph._create_op_internal`, which public functions call, and on
+    `Operation._gradient_function`: the gradient of a call (a grouped convolution) is
+    no attribute of the node (2.16).
+    """
+    copy = require(graph, "_create_op_internal")(
+        op.type,
+        inputs,
+        dtypes=[output.dtype for output in op.outputs],
+        name=op.name.split("/")[-1] or op.type,
+        attrs=attributes,
+        op_def=op.op_def,
+    )
+    copy._gradient_function = require(op, "_gradient_function")
+    return copy
+
+
+def find_function(graph: Any, name: str) -> Any | None:
+    """A function that a graph, or one around it, calls by this name.
+
+    Relies on `Graph._is_function` and `Graph._get_function` (2.16).
+    """
+    while graph is not None:
+        if require(graph, "_is_function")(name):
+            return require(graph, "_get_function")(name)
+        graph = outer_graph(graph)
+    return None
+
+
+def graph_of_function(function: Any) -> Any | None:
+    """The graph of what `find_function` found; `None` where it has none.
+
+    Relies on `AtomicFunction.graph` (2.16).
+    """
+    return getattr(function, "graph", None)
+
+
+def add_function(graph: Any, function: Any) -> None:
+    """Makes a function known to a graph.
+
+    Relies on `Graph._add_function_recursive` (2.16).
+    """
+    require(graph, "_add_function_recursive")(function)
+
+
+def registered_gradient(name: str) -> Callable:
+    """The function that a custom gradient was registered with.
+
+    Relies on `ops.gradient_registry` (2.16).
+    """
+    module = _module("tensorflow.python.framework.ops")
+    return require(module, "gradient_registry").lookup(name)
+
+
+# Tracing -----------------------------------------------------------------------
+
+
+def without_autograph() -> contextlib.AbstractContextManager:
+    """AutoGraph leaves the Python control flow inside of the `with` alone.
+
+    Relies on `ag_ctx.ControlStatusCtx` (2.16).
+    """
+    module = _module("tensorflow.python.autograph.core.ag_ctx")
+    disabled = require(require(module, "Status"), "DISABLED")
+    return require(module, "ControlStatusCtx")(status=disabled)
+
+
+def is_compiled(graph: Any) -> bool:
+    """Whether XLA will compile a graph that is being traced.
+
+    Relies on `control_flow_util.GraphOrParentsInXlaContext` (2.16).
+    """
+    module = _module("tensorflow.python.ops.control_flow_util")
+    return bool(require(module, "GraphOrParentsInXlaContext")(graph))
+
+
+def multiplies_by_onednn() -> bool:
+    """Whether oneDNN multiplies matrices. Relies on `IsMklEnabled` (2.16)."""
+    module = _module("tensorflow.python.framework.test_util")
+    return bool(require(module, "IsMklEnabled")())
+
+
+# Variables and replicas ----------------------------------------------------------
+
+
+def local_variable(value: tf.Tensor) -> tf.Variable:
+    """A variable that does not belong to the strategy that is under way.
+
+    Relies on `ResourceVariable` (2.16).
+    """
+    module = _module("tensorflow.python.ops.resource_variable_ops")
+    return require(module, "ResourceVariable")(value, trainable=False)
+
+
+def variable_dtype(handle: tf.Tensor) -> tf.DType | None:
+    """The type of what a handle refers to; `None` if that is no variable.
+
+    Relies on `EagerTensor._handle_data` (2.16). A lookup table is a resource, too, but
+    has no data of this kind.
+    """
+    data = require(handle, "_handle_data")
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
+
+
+def merge_call(function: Callable, strategy: tf.distribute.Strategy, *args: Any) -> Any:
+    """Calls a function once for all replicas.
+
+    Relies on `maybe_merge_call` (2.16), which Keras' own optimizers use.
+    """
+    internal = require(require(tf, "__internal__"), "distribute")
+    interim = require(internal, "interim")
+    return require(interim, "maybe_merge_call")(function, strategy, *args)
+
+
+def trackable_class() -> type:
+    """What `tf.train.Checkpoint` saves. Relies on `Trackable` (2.16)."""
+    return require(require(require(tf, "__internal__"), "tracking"), "Trackable")
+
+
+# tf.data -------------------------------------------------------------------------
+
+
+def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """What a data set is made from. Relies on `Dataset._inputs` (2.16)."""
+    return list(require(dataset, "_inputs")())
+
+
+def dataset_functions(dataset: tf.data.Dataset) -> list[Any]:
+    """The traced functions of `map`, `filter` and their like.
+
+    Relies on `Dataset._functions` and the `function` of what it returns (2.16).
+    """
+    return [require(one, "function") for one in require(dataset, "_functions")()]
+
+
+def dataset_kind(dataset: tf.data.Dataset) -> str:
+    """Which transformation made a data set: the name of its class, which is private.
+
+    Who asks must treat a name that it does not know as the worst case.
+    """
+    return type(dataset).__name__
+
+
+def is_repeated(dataset: tf.data.Dataset) -> bool:
+    """Whether `repeat` occurs in the making of a data set."""
+    repeated = type(tf.data.Dataset.range(1).repeat(2))
+    if repeated is type(tf.data.Dataset.range(1).take(1)):
+        raise incompatible("`Dataset.repeat` has no class of its own any more")
+    return isinstance(dataset, repeated) or any(
+        is_repeated(source) for source in dataset_inputs(dataset)
+    )
+
+
+def last_batching(dataset: tf.data.Dataset) -> tuple[int, tf.data.Dataset] | None:
+    """The `n` of the last `.batch(n)`, if it is a constant, and what was batched.
+
+    Relies on `_batch_size` of what `batch` returns (2.16).
+    """
+    if not hasattr(tf.data.Dataset.range(1).batch(1), "_batch_size"):
+        raise incompatible("What `Dataset.batch` returns has no `_batch_size`")
+    pending = [dataset]
+    while pending:
+        source = pending.pop()
+        size = getattr(source, "_batch_size", None)
+        value = None if size is None else tf.get_static_value(size)
+        if value is not None:
+            (batched,) = dataset_inputs(source)
+            return int(value), batched
+        pending.extend(dataset_inputs(source))
+    return None
+
+
+def _module(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise incompatible(f"The module `{name}` is missing") from None
