@@ -10,7 +10,11 @@ import keras_dp_ext.verification.row_analysis.transfer  # noqa: F401
 from keras_dp_ext.verification.row_analysis.findings import Finding, Verdict
 from keras_dp_ext.verification.row_analysis.frame import Frame
 from keras_dp_ext.verification.row_analysis.sizes import AnySize, Size
-from keras_dp_ext.verification.row_analysis.values import MIXED, Kind, Value
+from keras_dp_ext.verification.row_analysis.values import (
+    MIXED,
+    Kind,
+    Value,
+)
 
 
 def analyse(
@@ -43,6 +47,33 @@ def analyse(
         if not _is_in_order(value, group) and not findings:
             reason = "has rows that are not examples."
             findings.append(Finding(output.op, reason, output.op.name, may_hide=True))
+    return Verdict(not findings, tuple(findings))
+
+
+def analyse_functions(graphs: Sequence, specs: Sequence[tf.TensorSpec]) -> Verdict:
+    """Whether functions, one after the other, keep the rows of a batch apart.
+
+    Args:
+        graphs: Of the functions of `Dataset.map`.
+        specs: Of the tensors that the first function takes, with the batch as first
+            axis.
+    """
+    batch = specs[0].shape[0]
+    values = [Value(Kind.ROWS, shape=tuple(spec.shape)) for spec in specs]
+    findings: list[Finding] = []
+    for number, graph in enumerate(graphs):
+        path = (f"map_{number}",)
+        arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
+        known = {id(t): v for t, v in zip(arguments, values, strict=True)}
+        # What a function has captured is found as a placeholder: a constant.
+        frame = Frame(batch, known, path, findings, has_gradient=False)
+        values = frame.run(graph.outputs)
+        for tensor, value in zip(graph.outputs, values, strict=True):
+            is_ragged = value.role == "ragged"
+            if not is_ragged and not _is_in_order(value, group=1) and not findings:
+                reason = "has rows that are not those of the lot."
+                name = f"{path[0]}/{tensor.op.name}"
+                findings.append(Finding(tensor.op, reason, name, may_hide=True))
     return Verdict(not findings, tuple(findings))
 
 

@@ -38,7 +38,7 @@ def _check_backward(frame, op, name: str, inputs, outputs) -> None:
     for outer, inner in graph.captures:
         known[id(inner)] = _captured(frame, op, outer)
     path = (*frame.path, op.name, "gradient")
-    backward = Frame(frame.batch, known, path, frame.findings, is_backward=True)
+    backward = Frame(frame.batch, known, path, frame.findings, has_gradient=False)
     for value, gradient in zip(inputs, gradients, strict=True):
         if not value.has_rows or gradient is None:
             continue

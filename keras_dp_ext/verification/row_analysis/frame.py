@@ -45,7 +45,7 @@ class Frame:
         known: From ids of tensors to what is known about them.
         path: Names of the calls around this graph.
         findings: Where to note ops that may mix examples.
-        is_backward: Whether it is a gradient already; nobody needs its gradient.
+        has_gradient: Whether it will be differentiated: no gradient is, and no pipeline.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Frame:
         known: dict[int, Value],
         path: tuple[str, ...] = (),
         findings: list[Finding] | None = None,
-        is_backward: bool = False,
+        has_gradient: bool = True,
     ):
         self.batch = batch
         self.path = path
         self.findings = [] if findings is None else findings
-        self.is_backward = is_backward
+        self.has_gradient = has_gradient
         self._known = known
 
     def run(self, tensors: Sequence[tf.Tensor]) -> list[Value]:
@@ -118,7 +118,7 @@ class Frame:
         """
         while True:
             op = tensor.op
-            if self.is_backward and op.type == "IdentityN":
+            if not self.has_gradient and op.type == "IdentityN":
                 tensor = op.inputs[tensor.value_index]
             elif op.type == "Minimum" and (bound := _bound_of_clip(op)) is not None:
                 tensor = bound
@@ -128,7 +128,7 @@ class Frame:
     def _outputs_of(self, op: tf.Operation, inputs) -> list[Value] | Value:
         try:
             values = self._transfer(op, inputs)
-            if not self.is_backward:
+            if self.has_gradient:
                 custom_gradients.check(self, op, inputs, values)
             return values
         except RowsLostError as error:
@@ -238,7 +238,7 @@ class Frame:
         known = {id(t): v for t, v in zip(graph.inputs, inputs, strict=True)}
         findings = [] if quiet else self.findings
         path = (*self.path, name)
-        frame = Frame(self.batch, known, path, findings, self.is_backward)
+        frame = Frame(self.batch, known, path, findings, self.has_gradient)
         return frame.run(graph.outputs), frame
 
     def value_of(self, tensor: tf.Tensor) -> Value:

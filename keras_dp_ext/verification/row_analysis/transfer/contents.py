@@ -124,6 +124,9 @@ _ARITHMETIC = {
 @register_content(*_ARITHMETIC)
 def arithmetic(op, inputs: Sequence[Value], frame) -> Value | None:
     a, b = (value.content for value in inputs)
+    if op.type == "FloorMod" and a is None and b is not None:
+        # `random_crop`: an offset below 1 is 0.
+        return _with_content(np.where(b == 1, 0, None))
     if a is None or b is None or not op.outputs[0].dtype.is_integer:
         return None
     return _with_content(np.asarray(_binary(_ARITHMETIC[op.type])(a, b), dtype=object))

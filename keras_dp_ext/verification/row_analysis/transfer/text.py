@@ -7,7 +7,8 @@ names the op that made them, `Value.role` tells what a tensor says about them:
 - "ids": for each piece the number of its example; "indices": with a second column;
 - "shape": how many examples there are, and the most pieces of one;
 - "lengths": for each example the number of its pieces (these are rows);
-- "ends", "splits": sums of the lengths, without and with a zero before them.
+- "ends", "splits": sums of the lengths, without and with a zero before them;
+- "ragged": pieces and splits as one tensor.
 
 Only ops that put the pieces of each example together again make rows of them.
 """
@@ -211,3 +212,19 @@ def n_grams(op, inputs: Sequence[Value], frame) -> list[Value]:
         raise _not_together()
     name = (*frame.path, op.name)
     return [_pieces(name, "values"), _pieces(name, "splits")]
+
+
+@register_pieces("RaggedTensorToVariant")
+def to_variant(op, inputs: Sequence[Value], frame) -> Value:
+    *splits, values = inputs
+    roles = [value.role for value in splits]
+    if roles != ["splits"] or values.role != "values" or splits[0].row != values.row:
+        raise _not_together()
+    return _pieces(values.row, "ragged")
+
+
+@register_pieces("RaggedTensorFromVariant")
+def from_variant(op, inputs: Sequence[Value], frame) -> list[Value]:
+    if inputs[0].role != "ragged" or len(op.outputs) != 2:
+        raise _not_together()
+    return [_pieces(inputs[0].row, "splits"), _pieces(inputs[0].row, "values")]
