@@ -119,6 +119,23 @@ def _masked(rnn: str):
     )
 
 
+def _in_a_loop(keras):
+    layer = keras.layers.Dense(5, activation="tanh")
+    layer.build((None, 5))
+
+    class Loop(keras.layers.Layer):
+        """Applies the layer three times."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def call(self, x):
+            return keras.ops.fori_loop(0, 3, lambda _, value: layer(value), x)
+
+    return Loop()
+
+
 def _after_embedding(*makers):
     return _chain(_layer("Embedding", 11, 4), *makers)
 
@@ -209,6 +226,18 @@ CASES: dict[str, Case] = {
         (6,),
         tokens=11,
     ),
+    "GRU, backwards, all outputs": Case(
+        _layer("GRU", 3, go_backwards=True, return_sequences=True), (6, 4)
+    ),
+    "RNN of two cells": Case(
+        lambda keras: keras.layers.RNN(
+            [keras.layers.LSTMCell(3), keras.layers.GRUCell(2)]
+        ),
+        (6, 4),
+    ),
+    "ConvLSTM1D": Case(_layer("ConvLSTM1D", 2, 3), (3, 6, 2)),
+    "ConvLSTM2D": Case(_layer("ConvLSTM2D", 2, 3, padding="same"), (3, 4, 5, 2)),
+    "layer in a loop": Case(_in_a_loop, (5,)),
     "TimeDistributed": Case(
         lambda keras: keras.layers.TimeDistributed(keras.layers.Dense(3)), (5, 4)
     ),

@@ -51,7 +51,7 @@ def per_example_gradients(
     gradient_of = dict(zip(outputs, gradients, strict=False))
     found = [(use, gradient_of[id(use.op)]) for use in uses]
     found += [
-        tap.as_use(d)
+        tap.as_use(d, split)
         for tap, d in zip(unfolded.taps, gradients[len(outputs) :], strict=True)
         if d is not None
     ]

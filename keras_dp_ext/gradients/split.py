@@ -49,6 +49,7 @@ class Split:
         self._batch = losses.shape[0]
         self._group = group
         self._inferred: dict[int, tf.TensorShape] | None = None
+        self._declared: dict[int, tuple[tf.Tensor, int]] = {}
         if self._batch is not None and self._batch % group:
             raise ValueError(
                 "The number of examples in a batch must be a multiple of the "
@@ -76,8 +77,15 @@ class Split:
             value, [rows, -1 if positions is None else positions, *_rest(value)]
         )
 
+    def declare(self, tensor: tf.Tensor, positions: int) -> None:
+        """Tells how many entries of axis 0 of a new tensor belong to one example."""
+        # The tensor is kept: ids of what is gone are given away again.
+        self._declared[id(tensor)] = (tensor, positions)
+
     def _positions(self, tensor: tf.Tensor) -> int | None:
         """Static number of entries of axis 0 in one microbatch."""
+        if id(tensor) in self._declared:
+            return self._declared[id(tensor)][1] * self._group
         if self._batch is not None:
             first, batch = tensor.shape[0], self._batch
         else:

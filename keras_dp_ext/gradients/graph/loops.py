@@ -19,8 +19,10 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.trip_count import counters, trip_count
 from keras_dp_ext.gradients.graph.uses import Use, Weight, find_uses, scan
 from keras_dp_ext.gradients.registry import find_rule
+from keras_dp_ext.gradients.split import ASSUMED_BATCH, Split
 
 # Their rules read the shape of the data only.
 _ADDITIONS = frozenset({"BiasAdd", "Add", "AddV2", "Sub"})
@@ -32,16 +34,23 @@ class Tap:
 
     Attributes:
         perturbation: `[time, batch, ...]` zeros, added to the op's output.
+        layout: How the examples lie along the second axis of the perturbation.
         make_use: From the gradient of the perturbation, batch first and flat, to
             the op as if it had been applied to all steps at once.
     """
 
     perturbation: tf.Tensor
+    layout: _Layout
     make_use: Callable[[tf.Tensor], Use]
 
-    def as_use(self, gradient: tf.Tensor) -> tuple[Use, tf.Tensor]:
-        d = _batch_major(gradient)
-        return self.make_use(d), d
+    def as_use(self, gradient: tf.Tensor, split: Split) -> tuple[Use, tf.Tensor]:
+        d = self.layout.batch_major(gradient)
+        use = self.make_use(d)
+        if self.layout.positions is not None:
+            data = use.op.inputs[_data_index(use)]
+            for tensor in (data, *use.op.outputs):
+                split.declare(tensor, self.layout.positions)
+        return use, d
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +81,14 @@ def unfold_loops(losses: tf.Tensor, variables) -> Unfolded:
             plans[loop] = plan
     if not plans:
         return Unfolded(losses, [], frozenset())
+    batch = _batch_size(losses, ops)
     taps: list[Tap] = []
     replaced: dict[int, tf.Tensor] = {}
     for op in ops:
         if op in plans:
             inputs = [replaced.get(id(tensor), tensor) for tensor in op.inputs]
-            outputs, new_taps = _tapped_loop(op, inputs, plans[op])
+            steps = trip_count(op, inputs, dependent)
+            outputs, new_taps = _tapped_loop(op, inputs, plans[op], steps, batch)
             taps.extend(new_taps)
             for old, new in zip(op.outputs, outputs, strict=False):
                 replaced[id(old)] = new
@@ -86,6 +97,14 @@ def unfold_loops(losses: tf.Tensor, variables) -> Unfolded:
     new_losses = replaced[id(losses)]
     new_losses.set_shape(losses.shape)
     return Unfolded(new_losses, taps, _tapped_loops(taps, new_losses))
+
+
+def _batch_size(losses: tf.Tensor, ops: list[tf.Operation]) -> int | tf.Tensor:
+    """From the data: the losses are computed from what is yet to be tapped."""
+    if losses.shape[0] is not None:
+        return losses.shape[0]
+    sources = graph_lib.data_sources(ops)
+    return tf.shape(next(source for source in sources if source.shape.rank))[0]
 
 
 def _tapped_loops(taps: list[Tap], losses: tf.Tensor) -> frozenset[tf.Operation]:
@@ -105,12 +124,21 @@ def _tapped_loops(taps: list[Tap], losses: tf.Tensor) -> frozenset[tf.Operation]
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What is known of a loop before it is traced again."""
+    """What is known of a loop before it is traced again.
+
+    Attributes:
+        cond: The function of the condition.
+        body: The function of a step.
+        uses: The ops of the body at which a weight meets data.
+        examples: For the id of each output of a use, and of the data that it reads:
+            how many entries of its first axis belong to one example.
+        invariant: Which inputs every step hands on as they are.
+    """
 
     cond: tf.Graph
     body: tf.Graph
-    steps: int
     uses: list[Use]
+    examples: dict[int, int]
     invariant: frozenset[int]
 
 
@@ -120,19 +148,22 @@ def _plan(
     """Decides whether a loop can be tapped; `None` leaves it to the fallback."""
     cond = graph_lib.function_graph(loop, "cond")
     body = graph_lib.function_graph(loop, "body")
-    steps = graph_lib.evaluate_constant(loop.inputs[1])
-    if cond is None or body is None or steps is None or steps <= 0:
+    if cond is None or body is None:
+        return None
+    steps = trip_count(loop, list(loop.inputs), dependent)
+    if steps is None or (isinstance(steps, int) and steps <= 0):
         return None
     invariant = graph_lib.loop_invariants(loop)
+    counting = counters(loop)
     inner_weights, inner_dependent = {}, set()
     for number, (outer, inner) in enumerate(zip(loop.inputs, body.inputs, strict=True)):
         if id(outer) in weights and number in invariant:
             inner_weights[id(inner)] = weights[id(outer)]
         elif id(outer) in weights:
             return None
-        elif number not in invariant or id(outer) in dependent:
+        elif id(outer) in dependent or number not in invariant | counting:
             inner_dependent.add(id(inner))
-    ops = body.get_operations()
+    ops = graph_lib.ancestors(body.outputs)
     for op in ops:
         if op.type not in graph_lib.SHAPE_OPS and any(
             id(tensor) in inner_dependent for tensor in op.inputs
@@ -145,31 +176,131 @@ def _plan(
         return None
     if len({use.op for use in uses}) != len(uses):
         return None
-    return _Plan(cond, body, int(steps), uses, invariant)
+    fixed = {id(body.inputs[number]) for number in invariant}
+    if not all(_is_fixed(use.weight, body, fixed) for use in uses):
+        return None
+    examples = _entries_per_example(body, ops, uses, batch)
+    if examples is None:
+        return None
+    return _Plan(cond, body, uses, examples, invariant)
+
+
+def _is_fixed(weight: tf.Tensor, body, fixed: set[int]) -> bool:
+    """Whether a weight is the same in every step: no counter has changed it."""
+    found = set(graph_lib.ancestors([weight]))
+    return all(id(given) in fixed for given in body.inputs if given.op in found)
+
+
+def _entries_per_example(body, ops, uses, batch) -> dict[int, int] | None:
+    """See `_Plan.examples`; `None` where that is not known."""
+    if any(op.type == "SpaceToBatchND" for op in ops):
+        return None  # A dilation: blocks of an image are outer to the batch.
+    shapes = {}
+    if batch is None:
+        batch, shapes = ASSUMED_BATCH, _shapes_for_assumed_batch(body, ops)
+    found = {}
+    for use in uses:
+        output = use.op.outputs[0]
+        # A perturbation is made before the loop, where only what is static is known.
+        if not output.shape.rank or None in output.shape[1:].as_list():
+            return None
+        for tensor in (output, use.op.inputs[_data_index(use)]):
+            shape = shapes.get(id(tensor), tensor.shape)
+            if not shape.rank:
+                return None
+            first = shape[0] if shape[0] is not None else batch
+            if first % batch:
+                return None
+            found[id(tensor)] = first // batch
+    return found
+
+
+def _shapes_for_assumed_batch(body, ops) -> dict[int, tf.TensorShape]:
+    """Static shapes inside the body, if the batch were `ASSUMED_BATCH`."""
+
+    def assumed(tensor):
+        shape = tensor.shape
+        if shape.rank and shape[0] is None:
+            shape = tf.TensorShape([ASSUMED_BATCH, *shape[1:]])
+        return tf.compat.v1.placeholder(tensor.dtype, shape)
+
+    with tf.__internal__.FuncGraph("shapes").as_default():
+        # What is read from a list has rows for examples, too; a copied handle does
+        # not know the shape of its variable.
+        reads = ("TensorListGetItem", "ReadVariableOp")
+        given = [op.outputs[0] for op in ops if op.type in reads]
+        replaced = {id(t): assumed(t) for t in (*body.inputs, *given)}
+        copies = graph_lib.copy_ops(ops, replaced)
+    return {tensor: copy.shape for tensor, copy in copies.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """`[time, batch * entries, ...]` as it comes out of a loop.
+
+    Attributes:
+        steps: The length, where it is known.
+        batch: The number of examples.
+        entries: How many consecutive entries belong to one example.
+        shape: The rest.
+    """
+
+    steps: int | None
+    batch: int | tf.Tensor
+    entries: int
+    shape: tf.TensorShape
+
+    @property
+    def positions(self) -> int | None:
+        """How many entries an example has over all steps."""
+        return None if self.steps is None else self.steps * self.entries
+
+    def batch_major(self, value: tf.Tensor) -> tf.Tensor:
+        """`[batch * time * entries, ...]`."""
+        steps = tf.shape(value)[0] if self.steps is None else self.steps
+        rest = [
+            tf.shape(value)[axis + 2] if size is None else size
+            for axis, size in enumerate(self.shape)
+        ]
+        value = tf.reshape(value, [steps, self.batch, self.entries, *rest])
+        value = tf.transpose(value, [1, 0, *range(2, value.shape.rank)])
+        return tf.reshape(value, [-1, *rest])
 
 
 def _tapped_loop(
-    loop: tf.Operation, inputs: list[tf.Tensor], plan: _Plan
+    loop: tf.Operation,
+    inputs: list[tf.Tensor],
+    plan: _Plan,
+    steps: int | tf.Tensor,
+    batch: int | tf.Tensor,
 ) -> tuple[list[tf.Tensor], list[Tap]]:
     """Traces a loop again, with a tap behind every use of a weight."""
     varying = [n for n in range(len(inputs)) if n not in plan.invariant]
     fixed = {id(plan.body.inputs[n]): inputs[n] for n in plan.invariant}
     cond_fixed = {id(plan.cond.inputs[n]): inputs[n] for n in plan.invariant}
     tapped = {use.op: number for number, use in enumerate(plan.uses)}
-    batch = _batch_size(inputs, plan)
-    perturbations = [
-        tf.zeros(
-            [plan.steps, *_with_batch(use.op.outputs[0], batch)],
-            use.op.outputs[0].dtype,
+
+    def layout(tensor):
+        static = steps if isinstance(steps, int) else None
+        return _Layout(static, batch, plan.examples[id(tensor)], tensor.shape[1:])
+
+    perturbations = []
+    for use in plan.uses:
+        output = use.op.outputs[0]
+        entries = batch * plan.examples[id(output)]
+        perturbations.append(
+            tf.zeros([steps, entries, *output.shape[1:]], output.dtype)
         )
-        for use in plan.uses
-    ]
-    lists = [tf.TensorArray(p.dtype, size=plan.steps).unstack(p) for p in perturbations]
+    lists = [tf.TensorArray(p.dtype, size=steps).unstack(p) for p in perturbations]
     recorded = [
         None if use.op.type in _ADDITIONS else _data_index(use) for use in plan.uses
     ]
     records = [
-        tf.TensorArray(use.op.inputs[index].dtype, size=plan.steps)
+        tf.TensorArray(
+            use.op.inputs[index].dtype,
+            size=steps,
+            element_shape=use.op.inputs[index].shape,
+        )
         for use, index in zip(plan.uses, recorded, strict=True)
         if index is not None
     ]
@@ -200,13 +331,23 @@ def _tapped_loop(
 
         copies = graph_lib.copy_ops(_ops_for(plan.body), replaced, after=tap)
         new_values = [copies[id(plan.body.outputs[number])] for number in varying]
+        for number, value in zip(varying, new_values, strict=True):
+            value.set_shape(shapes[number])
         return step + 1, new_values, records
 
+    shapes = graph_lib.loop_shapes(loop, inputs)
+    scalar = tf.TensorShape([])
     start = [inputs[number] for number in varying]
     _, values, records = tf.while_loop(
         cond,
         body,
         (tf.constant(0), start, records),
+        shape_invariants=(
+            scalar,
+            [shapes[number] for number in varying],
+            [scalar] * len(records),
+        ),
+        maximum_iterations=steps,
     )
     outputs = list(inputs)
     for number, value in zip(varying, values, strict=True):
@@ -216,11 +357,17 @@ def _tapped_loop(
     for use, index, perturbation in zip(
         plan.uses, recorded, perturbations, strict=True
     ):
-        record = None if index is None else remaining.pop(0)
         data = None
-        if record is not None:
-            data = _batch_major(record.stack(), use.op.inputs[index].shape, plan.steps)
-        taps.append(Tap(perturbation, _use_maker(use, data, fixed)))
+        if index is not None:
+            record = remaining.pop(0).stack()
+            data = layout(use.op.inputs[index]).batch_major(record)
+        taps.append(
+            Tap(
+                perturbation,
+                layout(use.op.outputs[0]),
+                _use_maker(use, data, fixed),
+            )
+        )
     return outputs[: len(loop.outputs)], taps
 
 
@@ -233,28 +380,6 @@ def _data_index(use: Use) -> int:
     """Which input of the op is data: the one that is not the weight."""
     (index,) = (n for n in range(len(use.op.inputs)) if n != use.index)
     return index
-
-
-def _batch_size(inputs, plan: _Plan) -> tf.Tensor | int:
-    """First axis of the state: the number of examples."""
-    for number, tensor in enumerate(inputs):
-        if number not in plan.invariant and tensor.shape.rank and tensor.shape.rank > 1:
-            return tensor.shape[0] or tf.shape(tensor)[0]
-    raise ValueError("A recurrent loop without a state of at least two axes.")
-
-
-def _with_batch(output: tf.Tensor, batch) -> list:
-    return [batch, *output.shape[1:]]
-
-
-def _batch_major(value: tf.Tensor, shape=None, steps: int | None = None) -> tf.Tensor:
-    """`[time, batch, ...] -> [batch * time, ...]`."""
-    if shape is not None:
-        value.set_shape([steps, *shape])
-    value = tf.transpose(value, [1, 0, *range(2, value.shape.rank)])
-    batch, time, *rest = value.shape
-    first = -1 if batch is None or time is None else batch * time
-    return tf.reshape(value, [first, *rest])
 
 
 def _use_maker(use: Use, data: tf.Tensor | None, fixed: dict[int, tf.Tensor]):

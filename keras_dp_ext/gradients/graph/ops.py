@@ -268,19 +268,58 @@ def retraced_loop(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor
         copies = copy_ops(ancestors(function.outputs), replaced, retrace_loops=True)
         return [copies[id(output)] for output in function.outputs]
 
+    shapes = loop_shapes(loop, inputs)
+
     def body(*values):
         outputs = call(function_graph(loop, "body"), values)
+        for number in varying:
+            outputs[number].set_shape(shapes[number])
         return [outputs[number] for number in varying]
 
     results = tf.while_loop(
         lambda *values: call(function_graph(loop, "cond"), values)[0],
         body,
         [inputs[number] for number in varying],
+        shape_invariants=[shapes[number] for number in varying],
+        maximum_iterations=maximum_iterations(loop, inputs),
     )
     outputs = list(inputs)
     for number, value in zip(varying, results, strict=True):
         outputs[number] = value
     return outputs[: len(loop.outputs)]
+
+
+def loop_shapes(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.TensorShape]:
+    """What a loop promises of the shape of each of its values, in every step.
+
+    A copied op may know less of its shape than the original, which was told.
+    """
+    body = function_graph(loop, "body")
+    return [
+        given.shape if repr(was.shape) == repr(inside.shape) else inside.shape
+        for given, was, inside in zip(inputs, loop.inputs, body.inputs, strict=True)
+    ]
+
+
+def maximum_iterations(
+    loop: tf.Operation, inputs: list[tf.Tensor]
+) -> int | tf.Tensor | None:
+    """The bound with which a loop was made (`tf.while_loop(maximum_iterations=)`).
+
+    The gradient of a loop keeps the values of every step in lists, whose size XLA
+    must know. So a loop that is traced again needs the bound of the original.
+
+    Args:
+        loop: The loop; its second input is the bound, -1 for none.
+        inputs: What stands for its inputs in the default graph.
+
+    Returns:
+        A number where it is known, a tensor where not yet, `None` without a bound.
+    """
+    bound = evaluate_constant(loop.inputs[1])
+    if bound is None:
+        return inputs[1]
+    return None if bound < 0 else int(bound)
 
 
 def evaluate_constant(tensor: tf.Tensor):
@@ -291,13 +330,16 @@ def evaluate_constant(tensor: tf.Tensor):
     ops = ancestors([tensor])
     if any(op.type == "Placeholder" or op.op_def.is_stateful for op in ops):
         return None
+    return run_once(lambda: copy_ops(ops, {})[id(tensor)])
+
+
+def run_once(function: Callable[[], tf.Tensor]):
+    """The value that a function of no arguments has, outside of all graphs.
+
+    Not by `tf.function`, which warns of functions that are traced again and again.
+    """
     with tf.init_scope():
-
-        @tf.function(autograph=False)
-        def evaluate():
-            return copy_ops(ops, {})[id(tensor)]
-
-        return evaluate().numpy()
+        return tf.compat.v1.wrap_function(function, [])().numpy()
 
 
 def called_graphs(op: tf.Operation) -> list:
