@@ -211,6 +211,8 @@ def test_a_step_is_that_of_a_tape_for_each_example(name, jit_compile):
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_loop(name, jit_compile, static):
+    if jit_compile and not static and name == "positions inside":
+        pytest.skip("Plain Keras cannot, either: XLA asks for a static transpose.")
     check(name, jit_compile, static)
 
 
