@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients.graph.cudnn import without_cudnn
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.optimizers import padding
 from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, expected_lot
@@ -65,6 +66,7 @@ def trace_step(
             [tf.debugging.Assert(False, ["This trace must not run."])]
         ):
             return
+    losses = without_cudnn(losses)
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
     penalty_gradients = _penalty_gradients(penalties, variables)

@@ -240,7 +240,7 @@ def test_a_number_of_steps_that_depends_on_the_data_has_no_rule():
     def step(index, value):
         return index + 1, ops.tanh(layer(value))
 
-    @tf.function
+    @tf.function(autograph=False)
     def norms(x):
         steps = ops.cast(ops.max(x), "int32")
         _, value = ops.while_loop(lambda i, _: i < steps, step, (0, x))
