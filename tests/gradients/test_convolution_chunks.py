@@ -45,8 +45,26 @@ def test_chunks_give_what_a_tape_gives(
     monkeypatch.setattr(filter_gradients, "_KEPT_ELEMENTS", kept_elements)
     monkeypatch.setattr(rules, "has_fast_matrix_products", lambda: by_products)
     x = rng.normal(size=(7, 11, 13, channels)).astype(np.float32)
+    check_against_tape(keras.layers.Conv2D(5, **arguments), x, rng)
+
+
+@pytest.mark.parametrize("by_products", [True, False])
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
+def test_chunks_of_depthwise_convolutions_give_what_a_tape_gives(
+    arguments, multiplier, by_products, monkeypatch, rng
+):
+    if arguments.get("strides") == (1, 2):
+        pytest.skip("TensorFlow wants equal strides here.")
+    monkeypatch.setattr(chunks, "_chunk_bytes", 16 * 2**10)
+    monkeypatch.setattr(rules, "has_fast_matrix_products", lambda: by_products)
+    x = rng.normal(size=(7, 11, 13, 4)).astype(np.float32)
+    layer = keras.layers.DepthwiseConv2D(depth_multiplier=multiplier, **arguments)
+    check_against_tape(layer, x, rng)
+
+
+def check_against_tape(layer, x, rng):
     coefficients = rng.uniform(size=7).astype(np.float32)
-    layer = keras.layers.Conv2D(5, **arguments)
     layer.build(x.shape)
     norms, sums = norms_and_sum(layer, x, coefficients)
     with tf.GradientTape() as tape:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import OuterProducts
+from keras_dp_ext.gradients.contributions import OuterProducts, Rows
 
 # So many numbers in a row are copied as fast as fewer.
 _LONG_RUN = 8
@@ -132,9 +132,12 @@ class Geometry:
         Args:
             gradient: `[rows, examples, ...]`.
         """
+        return math.prod(self._positions(gradient)) * math.prod(self.filter_shape[:-1])
+
+    def _positions(self, gradient: tf.Tensor) -> list[int]:
+        """At how many places a filter is applied, by axis."""
         shape = gradient.shape[2:].as_list()
-        positions = shape[1:] if self._channels_first else shape[:-1]
-        return math.prod(positions) * math.prod(self.filter_shape[:-1])
+        return shape[1:] if self._channels_first else shape[:-1]
 
     def products_of_patches(
         self, image: tf.Tensor, gradient: tf.Tensor
@@ -143,13 +146,9 @@ class Geometry:
 
         Of the shape `cells_shape`; see `from_cells`.
         """
-        examples = image.shape[1]
-        image = self._channels_last(unsplit(image))
-        pads = self._pads(image.shape[1:-1].as_list())
-        if any(map(sum, pads)):
-            image = tf.pad(image, [(0, 0), *pads, (0, 0)])
         right = self.flat(unsplit(gradient))
-        positions = examples * right.shape[1]
+        positions = image.shape[1] * right.shape[1]
+        image = self._padded(unsplit(image))
         if self.cell > 1:
             image = _space_to_depth(image, self.cell)
             kernel = [size // self.cell for size in self.kernel]
@@ -161,6 +160,26 @@ class Geometry:
             tf.reshape(right, [-1, positions, self.filter_shape[-1]]),
             self.cells_shape,
         )
+
+    def depthwise_products_of_patches(self, image: tf.Tensor, gradient: tf.Tensor):
+        """The same for a depthwise convolution, of the shape of the filter."""
+        *kernel, inputs, multiplier = self.filter_shape
+        positions = gradient.shape[1] * math.prod(self._positions(gradient))
+        patches = self._gathered_patches(
+            self._padded(unsplit(image)), self.kernel, self.strides
+        )
+        left = tf.reshape(patches, [-1, positions, math.prod(kernel), inputs, 1])
+        right = tf.reshape(
+            self.flat(unsplit(gradient)), [-1, positions, 1, inputs, multiplier]
+        )
+        product = tf.reduce_sum(left * right, axis=1)
+        return Rows(tf.reshape(product, [-1, *self.filter_shape]), self.filter_shape)
+
+    def _padded(self, image: tf.Tensor) -> tf.Tensor:
+        """With channels last."""
+        image = self._channels_last(image)
+        pads = self._pads(image.shape[1:-1].as_list())
+        return tf.pad(image, [(0, 0), *pads, (0, 0)]) if any(map(sum, pads)) else image
 
     @functools.cached_property
     def cell(self) -> int:

@@ -81,10 +81,26 @@ def depthwise(use, d, split):
     if not geometry.is_supported(data, d):
         return None
     if runs_on_cpu():
-        return _row_by_row(
-            _split(data, split, data),
-            _split(d, split, data),
+        image, gradient = _split(data, split, data), _split(d, split, data)
+        if image.shape[1] is None:
+            return None
+        if not has_fast_matrix_products():
+            return _row_by_row(
+                image,
+                gradient,
+                geometry.filter_shape,
+                geometry.depthwise_filter_gradient,
+            )
+        # oneDNN's kernel for one small image takes up to a thousand times longer than
+        # for its share of a batch.
+        multiplier = geometry.filter_shape[-1]
+        elements = image.shape[1] * geometry.patch_elements(gradient)
+        return FilterGradients(
+            image,
+            gradient,
             geometry.filter_shape,
+            elements * (1 + multiplier),
+            geometry.depthwise_products_of_patches,
             geometry.depthwise_filter_gradient,
         )
     product = geometry.depthwise_products(data, d)
