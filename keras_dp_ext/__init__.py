@@ -25,6 +25,7 @@ _SUBPACKAGES = (
     "data",
     "gradients",
     "mechanisms",
+    "models",
     "noise",
     "optimizers",
     "refining",

@@ -46,7 +46,7 @@ def mixing(what: str, culprit: str, variables) -> ValueError:
         f"depends on the other examples. First seen at {culprit}. Such a model "
         "has no bounded sensitivity and cannot be trained privately. Nothing was "
         "trained. What to do: replace BatchNormalization by GroupNormalization "
-        "or LayerNormalization, compute no statistics over the batch axis, and pad "
+        "(`keras_dp_ext.models.make_compatible(model)` does it), compute no statistics over the batch axis, and pad "
         "to a fixed length instead of the longest of the batch "
         f"(variables: {', '.join(map(name, variables[:3]))}, ...)."
     )
