@@ -45,6 +45,9 @@ _CLASSES = {
         "DPKerasAdagradOptimizer",
         "DPKerasAdamOptimizer",
         "DPKerasSGDOptimizer",
+        "VectorizedDPKerasAdagradOptimizer",
+        "VectorizedDPKerasAdamOptimizer",
+        "VectorizedDPKerasSGDOptimizer",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 import keras as _keras
 
+from keras_dp_ext._legacy_keras import refuse_legacy_keras as _refuse_legacy_keras
 from keras_dp_ext.mechanisms import DPSGD as _DPSGD
 from keras_dp_ext.mechanisms import Directional as _Directional
 from keras_dp_ext.mechanisms import Encoded as _Encoded
@@ -9,6 +10,8 @@ from keras_dp_ext.mechanisms import Tanh as _Tanh
 from keras_dp_ext.optimizers.make_private import make_private
 from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
 from keras_dp_ext.optimizers.tanh_filtered_sgd import TanhFilteredSGD
+
+_refuse_legacy_keras()
 
 DPSGD = make_private(_keras.optimizers.SGD, _DPSGD)
 DPAdam = make_private(_keras.optimizers.Adam, _DPSGD)

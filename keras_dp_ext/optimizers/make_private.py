@@ -155,8 +155,12 @@ def _check_arguments(cls: type, positional: tuple, keywords: dict[str, Any]) -> 
             "l2_norm_clip=..., noise_multiplier=...). Received: "
             f"{len(positional)} positional argument(s)"
         )
+    known = {
+        *inspect.signature(cls.base_class).parameters,
+        *cls.mechanism_class.argument_names(),
+    }
     for name, advice in _ELSEWHERE.items():
-        if name in keywords and name not in inspect.signature(cls).parameters:
+        if name in keywords and name not in known:
             raise TypeError(
                 f"`{name}` is not an argument of {cls.__name__}: "
                 f"{advice.format(cls=cls.__name__)}. Received: {name}={keywords[name]}"

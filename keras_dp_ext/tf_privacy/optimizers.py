@@ -1,18 +1,4 @@
-"""Drop-in names for those who come from TensorFlow Privacy.
-
-The signatures are TensorFlow Privacy's: the privacy arguments first, then those of
-the Keras optimizer. A loss with `reduction=None` works as it did there, and so does
-a loss with any other reduction. What differs is told in docs/migrating.md.
-
-Example:
-
->>> from keras_dp_ext.tf_privacy import DPKerasSGDOptimizer
->>> optimizer = DPKerasSGDOptimizer(
-...     l2_norm_clip=1.0, noise_multiplier=1.1, num_microbatches=250, learning_rate=0.15
-... )
->>> optimizer.num_microbatches
-250
-"""
+"""TensorFlow Privacy's optimizers, by its names and with its signatures."""
 
 from __future__ import annotations
 
@@ -24,6 +10,7 @@ from keras_dp_ext import optimizers
 
 
 def _with_signature_of_tf_privacy(private_class, name: str):
+    """The class with TensorFlow Privacy's order of arguments."""
     base_arguments = [
         argument.name
         for argument in inspect.signature(private_class.base_class).parameters.values()
@@ -62,6 +49,8 @@ def _with_signature_of_tf_privacy(private_class, name: str):
             )
 
     base = private_class.base_class.__name__
+    # Without the signature of the private optimizer that it inherits.
+    DPKerasOptimizer.__signature__ = _without_self(DPKerasOptimizer.__init__)
     DPKerasOptimizer.__name__ = DPKerasOptimizer.__qualname__ = name
     DPKerasOptimizer.__doc__ = (
         f"`keras_dp_ext.optimizers.{private_class.__name__}` with the name and the "
@@ -79,6 +68,51 @@ def _with_signature_of_tf_privacy(private_class, name: str):
     )
 
 
+def _without_self(function) -> inspect.Signature:
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _vectorized(optimizer_class, name: str):
+    """The same with the arguments of TensorFlow Privacy's vectorised optimizers.
+
+    Nothing else differs: per-example gradients are always vectorised here.
+    """
+
+    class VectorizedDPKerasOptimizer(optimizer_class):
+        def __init__(
+            self,
+            l2_norm_clip: float,
+            noise_multiplier: float,
+            num_microbatches: int | None = None,
+            unconnected_gradients_to_zero: bool = False,
+            *args,
+            gradient_accumulation_steps: int | None = 1,
+            **kwargs,
+        ):
+            # Weights that a loss does not depend on have gradients of zero.
+            del unconnected_gradients_to_zero
+            super().__init__(
+                l2_norm_clip,
+                noise_multiplier,
+                num_microbatches,
+                gradient_accumulation_steps,
+                *args,
+                **kwargs,
+            )
+
+    VectorizedDPKerasOptimizer.__name__ = name
+    VectorizedDPKerasOptimizer.__qualname__ = name
+    VectorizedDPKerasOptimizer.__doc__ = optimizer_class.__doc__
+    # Without the signature of the private optimizer that it inherits.
+    VectorizedDPKerasOptimizer.__signature__ = _without_self(
+        VectorizedDPKerasOptimizer.__init__
+    )
+    return keras.saving.register_keras_serializable("keras_dp_ext", name)(
+        VectorizedDPKerasOptimizer
+    )
+
+
 DPKerasSGDOptimizer = _with_signature_of_tf_privacy(
     optimizers.DPSGD, "DPKerasSGDOptimizer"
 )
@@ -89,8 +123,12 @@ DPKerasAdagradOptimizer = _with_signature_of_tf_privacy(
     optimizers.DPAdagrad, "DPKerasAdagradOptimizer"
 )
 
-__all__ = [
-    "DPKerasAdagradOptimizer",
-    "DPKerasAdamOptimizer",
-    "DPKerasSGDOptimizer",
-]
+VectorizedDPKerasSGDOptimizer = _vectorized(
+    DPKerasSGDOptimizer, "VectorizedDPKerasSGDOptimizer"
+)
+VectorizedDPKerasAdamOptimizer = _vectorized(
+    DPKerasAdamOptimizer, "VectorizedDPKerasAdamOptimizer"
+)
+VectorizedDPKerasAdagradOptimizer = _vectorized(
+    DPKerasAdagradOptimizer, "VectorizedDPKerasAdagradOptimizer"
+)
