@@ -42,7 +42,24 @@ def tanh(x):
 
 KERNEL = tf.Variable(tf.ones([FEATURES, FEATURES]))
 
+
+def gradient_penalty(x):
+    hidden = tf.nn.relu(x[:, 1:] @ KERNEL[1:]) ** 2
+    (gradient,) = tf.gradients(tf.reduce_sum(hidden, axis=1), x)
+    return mean(hidden) + (tf.norm(gradient, axis=1) - 1.0) ** 2
+
+
+def cropped(x):
+    images = tf.reshape(x, [-1, 3, 2, 1])
+    number = tf.shape(images)[0]
+    boxes = tf.random.uniform([number, 4])
+    return mean(tf.image.crop_and_resize(images, boxes, tf.range(number), [2, 2]))
+
+
 HONEST = {
+    "gradient penalty": gradient_penalty,
+    "crops": cropped,
+    "searched": lambda x: mean(tf.cast(tf.searchsorted(tf.sort(x), x), tf.float32)),
     "custom gradient": lambda x: mean(tanh(x)),
     "recomputed": lambda x: mean(tf.recompute_grad(lambda x: x @ KERNEL)(x)),
     "constant condition": lambda x: mean(
@@ -93,7 +110,45 @@ def skipping_backward(x):
     return tf.identity(x), gradient
 
 
+def written_in_reverse(x):
+    number = tf.shape(x)[0]
+    rows = tf.TensorArray(tf.float32, number).unstack(x)
+    results = tf.TensorArray(tf.float32, number)
+    *_, results = tf.while_loop(
+        lambda n, _: n < number,
+        lambda n, results: (n + 1, results.write(number - 1 - n, rows.read(n))),
+        (0, results),
+    )
+    return mean(tf.ensure_shape(results.stack(), x.shape))
+
+
+def found_in_the_second_round(x):
+    """The first time around, `b` is a constant."""
+    return mean(
+        tf.while_loop(
+            lambda n, a, b: n < 3,
+            lambda n, a, b: (n + 1, a + 1e-9 * tf.reduce_max(b), a),
+            [0, x, tf.zeros_like(x)],
+        )[1]
+    )
+
+
+@tf.RegisterGradient("ReversedForTest")
+def reversed_gradient(op, upstream):
+    return upstream[::-1]
+
+
+def overridden_gradient(x):
+    graph = tf.compat.v1.get_default_graph()
+    with graph.gradient_override_map({"Relu": "ReversedForTest"}):
+        return mean(tf.nn.relu(x))
+
+
 MIXING = {
+    "written in reverse": written_in_reverse,
+    "second round": found_in_the_second_round,
+    "overridden gradient": overridden_gradient,
+    "gradient in a call": lambda x: mean(tf.function(clipped_backward)(x)),
     "clipped backward": lambda x: mean(clipped_backward(x)),
     "skipping backward": lambda x: mean(skipping_backward(x)),
     "tiny mean": lambda x: mean(x + 1e-7 * tf.reduce_mean(x, 0)),

@@ -44,9 +44,8 @@ def analyse(
         known[id(source)] = value
     frame = Frame(batch, known, findings=findings)
     for output, value in zip(outputs, frame.run(outputs), strict=True):
-        if not _is_in_order(value, group) and not findings:
-            reason = "has rows that are not examples."
-            findings.append(Finding(output.op, reason, output.op.name, may_hide=True))
+        if not _is_in_order(value, group):
+            _note_disorder(findings, output, output.op.name)
     return Verdict(not findings, tuple(findings))
 
 
@@ -70,11 +69,16 @@ def analyse_functions(graphs: Sequence, specs: Sequence[tf.TensorSpec]) -> Verdi
         values = frame.run(graph.outputs)
         for tensor, value in zip(graph.outputs, values, strict=True):
             is_ragged = value.role == "ragged"
-            if not is_ragged and not _is_in_order(value, group=1) and not findings:
-                reason = "has rows that are not those of the lot."
-                name = f"{path[0]}/{tensor.op.name}"
-                findings.append(Finding(tensor.op, reason, name, may_hide=True))
+            if not is_ragged and not _is_in_order(value, group=1):
+                _note_disorder(findings, tensor, f"{path[0]}/{tensor.op.name}")
     return Verdict(not findings, tuple(findings))
+
+
+def _note_disorder(findings: list[Finding], tensor: tf.Tensor, path: str) -> None:
+    """A result without rows, unless the op that lost them is known already."""
+    if not any(finding.may_hide for finding in findings):
+        reason = "has rows that are not the examples of the batch."
+        findings.append(Finding(tensor.op, reason, path, may_hide=True))
 
 
 def _is_in_order(value: Value, group: int) -> bool:

@@ -26,7 +26,10 @@ _INPUTS = {
     (
         2,
     ): "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
-    (0, 1): "ImageProjectiveTransformV2 ImageProjectiveTransformV3 InTopK InTopKV2 "
+    (
+        0,
+        1,
+    ): "LowerBound UpperBound ImageProjectiveTransformV2 ImageProjectiveTransformV3 InTopK InTopKV2 "
     "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",
     (0, 1, 2): "MaxPoolGrad MaxPool3DGrad MaxPoolGradV2",
 }

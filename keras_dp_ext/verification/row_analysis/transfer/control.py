@@ -49,8 +49,12 @@ def loop(op, inputs: Sequence[Value], frame) -> list[Value]:
     if body is None or condition is None or len(body.inputs) != len(inputs):
         raise RowsLostError("calls a function that cannot be read.")
     state = list(inputs)
+    findings = {}
     for _ in range(_MOST_ROUNDS):
-        after, _ = frame.call(body, state, op.name, quiet=True)
+        after, inner = frame.call(body, state, op.name, quiet=True)
+        for finding in inner.findings:
+            if finding.may_hide or finding.path not in findings:
+                findings[finding.path] = finding
         if any(value.kind is Kind.ONE_ROW for value in after):
             raise RowsLostError("carries data from one example to the next.")
         joined = [
@@ -62,8 +66,8 @@ def loop(op, inputs: Sequence[Value], frame) -> list[Value]:
         state = joined
     else:
         raise RowsLostError("moves its examples from one iteration to the next.")
-    # Once more, for what there is to report.
-    frame.call(body, state, op.name)
+    # What mixes in the first round is mixed from then on, and no finding any more.
+    frame.findings.extend(findings.values())
     (go_on,), _ = frame.call(condition, state, f"{op.name}/cond")
     if not go_on.is_constant:
         raise data_decide("when the loop ends")

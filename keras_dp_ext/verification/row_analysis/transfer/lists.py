@@ -77,6 +77,19 @@ def get_item(op, inputs: Sequence[Value], frame) -> Value:
     )
 
 
+@register("TensorListPopBack")
+def pop_back(op, inputs: Sequence[Value], frame) -> list[Value]:
+    value = inputs[0]
+    only_rows(inputs, 0)
+    if value.axis == _BY_EXAMPLE:
+        raise along_batch("takes single examples")
+    shape = value.shape if value.rank is not None else frame.shape(op, 1)
+    item = frame.rows(
+        op, 1, axis=value.axis, outer=value.outer, block=value.block, shape=shape
+    )
+    return [dataclasses.replace(value, length=None), item]
+
+
 @register("TensorListSetItem")
 def set_item(op, inputs: Sequence[Value], frame) -> Value:
     value, index, item = inputs

@@ -14,6 +14,7 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
     known_axes,
     needs_rank,
     only_rows,
+    same_rows,
 )
 from keras_dp_ext.verification.row_analysis.values import Value
 
@@ -171,7 +172,8 @@ def gather(op, inputs: Sequence[Value], frame) -> Value:
     needs_rank(params, index)
     only_rows(inputs, 0, 1)
     (axis,) = known_axes(axis, params.rank)
-    batch_axes = op.get_attr("batch_dims") % (index.rank + 1)
+    batch_axes = op.get_attr("batch_dims")
+    batch_axes += index.rank if batch_axes < 0 else 0
     shape = (
         *params.shape[:axis],
         *index.shape[batch_axes:],
@@ -228,3 +230,34 @@ def draws(op, inputs: Sequence[Value], frame) -> Value:
     if inputs[0].axis != 0 or integers(inputs[1]) is None:
         raise along_batch("draws")
     return frame.rows_like(inputs[0], op, 0)
+
+
+@register("CropAndResize")
+def crop_and_resize(op, inputs: Sequence[Value], frame) -> Value:
+    """One box for each image, in order."""
+    images, boxes, numbers, _ = inputs
+    only_rows(inputs, 0, 1)
+    rows = same_rows([images, boxes])
+    is_in_order = numbers.counts and numbers.shape == (frame.batch,)
+    if rows.axis != 0 or (images.has_rows and not is_in_order):
+        raise along_batch("takes examples by number")
+    return frame.rows_like(rows, op, 0)
+
+
+@register("StridedSliceGrad")
+def strided_slice_gradient(op, inputs: Sequence[Value], frame) -> Value:
+    """The part gets back to its place, zeros around it."""
+    shape, *index, upstream = inputs
+    only_rows(inputs, 4)
+    if shape.content is None:
+        raise RowsLostError("fills a shape that is not known in advance.")
+    sizes = shape.content.tolist()
+    entries = indices(op, [shape, *index], len(sizes))
+    if entries is None:
+        raise RowsLostError("fills a part that is not known in advance.")
+    entry = [entry for entry in entries if not entry.drops][upstream.axis]
+    is_whole = entry.start in (None, 0) and entry.stop is None and entry.step == 1
+    whole_size = upstream.outer * frame.batch * upstream.block
+    if entry.axis is None or not is_whole or sizes[entry.axis] != whole_size:
+        raise along_batch("moves data")
+    return frame.rows_like(upstream, op, entry.axis)
