@@ -14,8 +14,6 @@ from typing import Any
 
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
 
-_DEFAULT_BATCH_SIZE = 32  # Keras' own default for arrays.
-
 
 @dataclasses.dataclass(frozen=True)
 class FitContext:
@@ -27,7 +25,10 @@ class FitContext:
         batch_size: The public, expected number of examples of one release.
         steps_per_epoch: Batches that Keras draws in an epoch.
         epochs: The `epochs` argument.
-        sampling: How batches are drawn, if known.
+        sampling: How batches are drawn, if known. Keras goes on with a pass over the
+            data in the next epoch where `steps_per_epoch` cuts it short, and begins
+            the next pass with an epoch: passes are whole, and follow one another.
+        unknown: Why it is not known how batches are drawn; `None` where it is.
         is_single_batch: Whether this is `train_on_batch`, whose batch size is
             that of the data at hand and not known to be public.
         accumulation_steps: Over how many batches the pipeline spreads a lot;
@@ -39,6 +40,7 @@ class FitContext:
         input_spec: Shapes and types of `x` in the batches of a `fit`.
         rows_per_epoch: Rows that one pass over the data has, the last, partial batch
             included; `None` where it cannot be seen.
+        data: What `fit` got as `x`.
     """
 
     model: Any
@@ -47,6 +49,7 @@ class FitContext:
     steps_per_epoch: int | None = None
     epochs: int | None = None
     sampling: Sampling | None = None
+    unknown: str | None = None
     accumulation_steps: int | None = None
     is_single_batch: bool = False
     is_masked: bool = False
@@ -54,6 +57,7 @@ class FitContext:
     session: Any = None
     input_spec: Any = None
     rows_per_epoch: int | None = None
+    data: Any = None
 
 
 def find_fit(optimizer: Any = None) -> FitContext | None:
@@ -78,6 +82,7 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
         session=values["self"] if iterator is None else iterator,
         input_spec=_input_spec(iterator),
         step_data=step_data,
+        data=values.get("x"),
     )
 
 
@@ -103,27 +108,30 @@ def _read(name: str, values: dict[str, Any]) -> FitContext:
     model, x = values["self"], values.get("x")
     if name == "train_on_batch":
         return FitContext(model, batch_size=_num_rows(x), is_single_batch=True)
-    epochs = values.get("epochs")
-    steps = getattr(values.get("epoch_iterator"), "num_batches", None)
-    steps = steps or values.get("steps_per_epoch")
+    iterator = values.get("epoch_iterator")
+    common = {
+        "steps_per_epoch": getattr(iterator, "num_batches", None)
+        or values.get("steps_per_epoch"),
+        "epochs": values.get("epochs"),
+    }
     if isinstance(x, tf.data.Dataset):
-        return _read_dataset(model, x, steps, epochs)
-    num_examples = _num_rows(x)
-    if num_examples is None:
-        return FitContext(model, steps_per_epoch=steps, epochs=epochs)
-    batch_size = values.get("batch_size") or _DEFAULT_BATCH_SIZE
-    sampling = Shuffled(
-        steps_per_epoch=math.ceil(num_examples / batch_size),
-        rate=min(1.0, batch_size / num_examples),
-    )
+        return _read_dataset(model, x, common)
+    adapter = getattr(iterator, "data_adapter", None)
+    if type(adapter).__name__ != "ArrayDataAdapter":
+        kind = type(x).__name__
+        unknown = f"a {kind} may yield any example, any number of times"
+        return FitContext(model, unknown=unknown, **common)
+    num_examples, batch_size = _num_rows(x), int(adapter.batch_size)
     return FitContext(
         model,
-        num_examples,
-        batch_size,
-        steps,
-        epochs,
-        sampling,
+        num_examples=num_examples,
+        batch_size=batch_size,
+        sampling=Shuffled(
+            steps_per_epoch=math.ceil(num_examples / batch_size),
+            rate=min(1.0, batch_size / num_examples),
+        ),
         rows_per_epoch=num_examples,
+        **common,
     )
 
 
@@ -133,28 +141,40 @@ def _input_spec(iterator: Any) -> Any:
     return spec[0] if isinstance(spec, (list, tuple)) and spec else spec
 
 
-def _read_dataset(model, dataset, steps, epochs) -> FitContext:
-    from keras_dp_ext.data import sampling_of
+def _read_dataset(model, dataset, common) -> FitContext:
+    from keras_dp_ext.data.sampling.label import sampling_of, why_unlabelled
+    from keras_dp_ext.data.sampling.plain import NotPlainError, read_plain
 
     label = sampling_of(dataset)
-    if label is None:
-        batch_size, rows = _batching(dataset)
+    if label is not None:
         return FitContext(
             model,
-            batch_size=batch_size,
-            steps_per_epoch=steps,
-            epochs=epochs,
-            rows_per_epoch=rows,
+            num_examples=label.num_examples,
+            batch_size=label.expected_batch_size,
+            steps_per_epoch=label.steps_per_epoch * label.accumulation_steps,
+            epochs=common["epochs"],
+            sampling=label.sampling,
+            accumulation_steps=label.accumulation_steps,
+            is_masked=label.masked,
         )
+    batch_size, rows = _batching(dataset)
+    common = {**common, "rows_per_epoch": rows}
+    unknown = why_unlabelled(dataset)
+    if unknown is not None:
+        return FitContext(model, batch_size=batch_size, unknown=unknown, **common)
+    try:
+        plain = read_plain(dataset)
+    except NotPlainError as error:
+        return FitContext(model, batch_size=batch_size, unknown=str(error), **common)
     return FitContext(
         model,
-        num_examples=label.num_examples,
-        batch_size=label.expected_batch_size,
-        steps_per_epoch=label.steps_per_epoch * label.accumulation_steps,
-        epochs=epochs,
-        sampling=label.sampling,
-        accumulation_steps=label.accumulation_steps,
-        is_masked=label.masked,
+        num_examples=plain.num_examples,
+        batch_size=plain.batch_size,
+        sampling=Shuffled(
+            steps_per_epoch=plain.pass_length,
+            rate=min(1.0, plain.batch_size / plain.num_examples),
+        ),
+        **common,
     )
 
 

@@ -327,11 +327,6 @@ def _fit(model: Any, optimizer: Any, data: Any, case: Case, jit: Any) -> list[di
     callbacks: list[Any] = [keras.callbacks.LambdaCallback(on_epoch_end=record)]
     if hasattr(optimizer, "privacy_claim"):
         optimizer.build(model.trainable_variables)
-        ledger = optimizer.ledger
-        for layer in model.layers:
-            if isinstance(layer, dp.data.PrivatePCA):
-                ledger.add(layer.claim, layer.sampling, layer.releases)
-        optimizer.ledger = ledger
         callbacks.append(dp.callbacks.PrivacyAccountant(delta=DELTA))
         if getattr(optimizer.mechanism, "needs_direction", False):
             callbacks.append(dp.callbacks.FullBatchDirection(data.x_train, labels))

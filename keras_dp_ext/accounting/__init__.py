@@ -15,13 +15,16 @@ from keras_dp_ext.accounting.events import (
 )
 from keras_dp_ext.accounting.ledger import Ledger
 from keras_dp_ext.accounting.moments import MomentError
+from keras_dp_ext.accounting.of_model import epsilon_of
 from keras_dp_ext.accounting.profile import Profile
 from keras_dp_ext.accounting.rdp import rdp_per_release
+from keras_dp_ext.accounting.records import OneOff, Segment
 from keras_dp_ext.accounting.sampling import (
     FullBatch,
     Poisson,
     Sampling,
     Shuffled,
+    Unknown,
     WithReplacement,
 )
 from keras_dp_ext.accounting.training_plan import TrainingPlan
@@ -37,16 +40,20 @@ __all__ = [
     "Ledger",
     "MomentError",
     "NoiseRelease",
+    "OneOff",
     "Poisson",
     "Profile",
     "Sampling",
     "ScheduledRelease",
+    "Segment",
     "Shuffled",
     "TrainingPlan",
+    "Unknown",
     "WithReplacement",
     "calibrate",
     "epsilon",
     "epsilon_from_rdp",
+    "epsilon_of",
     "epsilon_pld",
     "epsilon_rdp",
     "rdp_per_release",

@@ -154,6 +154,18 @@ class FullBatch(Sampling):
         return "the full data set in every release, no amplification"
 
 
+@dataclasses.dataclass(frozen=True)
+class Unknown(Sampling):
+    """Nobody knows how the batches were drawn: no cost can be computed.
+
+    An example may be in a batch several times, so that not even the full data set in
+    every release is a bound.
+    """
+
+    def describe(self):
+        return "unknown"
+
+
 def lots_per_epoch(num_examples: int, batch_size: int) -> int:
     """How many random lots count as one epoch: together about as large as the data."""
     return max(1, round(num_examples / batch_size))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sys
 import warnings
@@ -13,12 +12,18 @@ import keras
 from keras_dp_ext._build_model import build_model
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
-from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
-from keras_dp_ext.accounting.ledger import figure_entries
-from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
+from keras_dp_ext.accounting.ledger import figure_entries, stated_sampling
+from keras_dp_ext.accounting.of_model import (
+    entries_of,
+    private_optimizer_of,
+    record_layers_of,
+)
+from keras_dp_ext.accounting.records import LedgerEntry
+from keras_dp_ext.accounting.sampling import FullBatch, Sampling
 from keras_dp_ext.callbacks import hints, statement
+from keras_dp_ext.data.sampling.lots import sampling_of_lots
 
 
 class PrivacyAccountant(keras.callbacks.Callback):
@@ -41,10 +46,11 @@ class PrivacyAccountant(keras.callbacks.Callback):
             exceed it, in the middle of an epoch if need be.
         accountant: "rdp" for any noise, or "pld", which is tighter, for Gaussian
             noise.
-        sampling: How batches are drawn, for a pipeline of your own that does
-            something else than to shuffle: a `keras_dp_ext.accounting.Sampling`
-            that describes one *release* (lot). It is believed, not verified, but
-            must not contradict arrays and pipelines whose sampling is known.
+        sampling: How batches are drawn, for a generator, a `PyDataset` or a pipeline
+            of your own: a `keras_dp_ext.accounting.Sampling` that describes one
+            *release* (lot). Found for arrays, pipelines of `keras_dp_ext.data`, and
+            plain ones (`from_tensor_slices(...).shuffle(n).batch(b)`), which it must
+            not contradict. Elsewhere it is believed, and the statement says so.
 
     Raises:
         ValueError: In `fit`, if the optimizer is not private, if the data's size
@@ -157,9 +163,9 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         if not self._opened:
             return
-        # Releases without an accountant, whose sampling nobody knows, count as
-        # full participations. If there are none, nothing is recorded.
-        self._optimizer().open_segment(FullBatch())
+        # Of what follows nobody may know the sampling: it counts as full
+        # participations. If there is nothing, nothing is recorded.
+        self._optimizer()._open_segment(FullBatch(), self._context)
         if (self.params or {}).get("verbose", 1):
             print(self.statement())
 
@@ -190,6 +196,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def statement(self) -> str:
         """What is guaranteed, for whom, and what is not covered, in plain words."""
         entries = self._entries(self.releases)
+        ledger = self._optimizer().ledger
         amplified = all(s.if_poisson() == s for _, s, _ in entries)
         return statement.compose(
             epsilon=self.epsilon,
@@ -201,7 +208,9 @@ class PrivacyAccountant(keras.callbacks.Callback):
             if_poisson=(
                 None if amplified else self._epsilon(self.releases, "if_poisson")
             ),
-            caveats=self._optimizer().ledger.caveats(),
+            caveats=ledger.caveats(),
+            assumed=ledger.assumed,
+            uncovered=ledger.uncovered,
         )
 
     def _epsilon(self, releases: int, figure: str) -> float:
@@ -213,47 +222,14 @@ class PrivacyAccountant(keras.callbacks.Callback):
         entries = figure_entries(self._entries(releases), figure)
         return accountants.epsilon(entries, self._delta, self.accountant)
 
-    def _entries(self, releases: int) -> list[tuple[Claim, Sampling, int]]:
-        """The ledger's entries, with what the mechanism has recorded itself.
-
-        A mechanism whose noise depends on earlier releases knows the cost of a
-        release only afterwards, and offers `recorded_events()`.
-        """
-        optimizer = self._optimizer()
-        entries = optimizer.ledger.entries(releases)
-        recorded = getattr(self._mechanism, "recorded_events", lambda group: None)(
-            optimizer._claimed_group()
-        )
-        if recorded is None:
-            return entries
-        claim = optimizer.privacy_claim()
-        mine = [entry for entry in entries if entry[0] == claim]
-        samplings = {sampling for _, sampling, _ in mine}
-        counted = sum(count for _, count in recorded)
-        if len(samplings) != 1 or counted < sum(count for _, _, count in mine):
-            # It cannot be told which release was sampled how: the claim holds.
-            return entries
-        (sampling,) = samplings
-        if isinstance(sampling, Shuffled):
-            # One participation in an epoch may each time be in the release with
-            # the least noise: counts by noise must not be divided by the epoch.
-            sampling = dataclasses.replace(sampling, steps_per_epoch=1)
-        return [entry for entry in entries if entry[0] != claim] + [
-            (dataclasses.replace(claim, proven=event), sampling, count)
-            for event, count in recorded
-        ]
+    def _entries(self, releases: int) -> list[LedgerEntry]:
+        record_layers_of(self.model, self._context and self._context.data)
+        return entries_of(self._optimizer(), releases)
 
     # Opening a segment ----------------------------------------------------
 
     def _optimizer(self) -> Any:
-        optimizer = getattr(self.model, "optimizer", None)
-        if not hasattr(optimizer, "privacy_claim"):
-            raise ValueError(
-                "PrivacyAccountant needs a private optimizer, such as "
-                "`keras_dp_ext.optimizers.DPSGD`: this training has no privacy at "
-                f"all. Received: optimizer={type(optimizer).__name__}"
-            )
-        return optimizer
+        return private_optimizer_of(self.model)
 
     @property
     def _mechanism(self) -> Any:
@@ -265,15 +241,19 @@ class PrivacyAccountant(keras.callbacks.Callback):
             optimizer.build(self.model.trainable_variables)
         context = self._context or FitContext(self.model)
         num_examples = _agreed("num_examples", self.num_examples, context.num_examples)
-        batch_size = _agreed("batch_size", self.batch_size, context.batch_size)
+        _agreed("batch_size", self.batch_size, context.batch_size)
         optimizer._discard_unfinished_lot()
-        sampling = self._sampling_of_lots(context, num_examples, batch_size)
+        sampling = sampling_of_lots(
+            context, optimizer.gradient_accumulation_steps or 1, self.sampling
+        )
         if self.delta is None:
             self._delta = _delta_of(num_examples)
         elif num_examples is not None:
             warn_of_large_delta(self.delta, num_examples)
         already = optimizer.ledger.caveats()
-        optimizer.open_segment(sampling)
+        if context.sampling is None:
+            optimizer.ledger.add_assumption(stated_sampling(sampling))
+        optimizer._open_segment(sampling, self._context)
         # Raises here, before anything is spent, if earlier releases are unknown.
         self._epsilon(self.releases, "proven")
         for caveat in optimizer.ledger.caveats():
@@ -283,27 +263,6 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if self.target_epsilon is not None:
             self._limit = self._affordable()
             self._require_another_execution()
-
-    def _sampling_of_lots(
-        self, context: FitContext, num_examples: int | None, batch_size: int | None
-    ) -> Sampling:
-        """How the examples of one release are chosen: as stated, or as found."""
-        accumulation = self._optimizer().gradient_accumulation_steps or 1
-        if self.sampling is not None and context.sampling is None:
-            return self.sampling
-        found = _sampling_of_lots(
-            context,
-            num_examples,
-            batch_size,
-            accumulation,
-            steps_per_epoch=(self.params or {}).get("steps"),
-        )
-        if self.sampling not in (None, FullBatch(), found):
-            raise ValueError(
-                "Argument `sampling` must agree with the data, which has "
-                f"{found}. Received: sampling={self.sampling}"
-            )
-        return self.sampling or found
 
     def _affordable(self) -> int:
         """The number of releases that the target allows, at most those planned."""
@@ -337,62 +296,6 @@ class PrivacyAccountant(keras.callbacks.Callback):
         """The most releases between two looks at the counter."""
         steps = getattr(self.model, "steps_per_execution", 1) or 1
         return math.ceil(steps / (self._optimizer().gradient_accumulation_steps or 1))
-
-
-def _sampling_of_lots(
-    context: FitContext,
-    num_examples: int | None,
-    batch_size: int | None,
-    accumulation: int,
-    steps_per_epoch: int | None,
-) -> Sampling:
-    """How the data chooses the examples of one release."""
-    if context.accumulation_steps is not None:
-        if context.accumulation_steps != accumulation:
-            raise ValueError(
-                "The data is cut into lots of "
-                f"{context.accumulation_steps} batch(es), but the optimizer "
-                f"accumulates {accumulation}: its lots are not what was sampled. Pass "
-                "the same `accumulation_steps` to the pipeline as "
-                "`gradient_accumulation_steps` to the optimizer."
-            )
-        return context.sampling
-    if num_examples is None or batch_size is None:
-        missing = [
-            name
-            for name, value in (
-                ("num_examples", num_examples),
-                ("batch_size", batch_size),
-            )
-            if value is None
-        ]
-        raise ValueError(
-            f"PrivacyAccountant cannot see {' and '.join(missing)} in the data: pass "
-            f"{', '.join(f'`{name}=...`' for name in missing)}, or use a pipeline of "
-            "`keras_dp_ext.data`."
-        )
-    batches = math.ceil(num_examples / batch_size)
-    if steps_per_epoch and context.sampling is None:
-        batches = _within_a_pass(batches, steps_per_epoch)
-    if batches % accumulation:
-        raise ValueError(
-            f"`gradient_accumulation_steps` must divide the {batches} batches of an "
-            "epoch: a lot that spans two epochs can hold an example twice. "
-            f"Received: gradient_accumulation_steps={accumulation}"
-        )
-    return Shuffled(
-        steps_per_epoch=batches // accumulation,
-        rate=min(1.0, accumulation * batch_size / num_examples),
-    )
-
-
-def _within_a_pass(batches: int, steps_per_epoch: int) -> int:
-    """In how many successive releases an example is at most once.
-
-    A pass has `batches`, but the pipeline might start a new one with each of Keras'
-    epochs, and then has `ceil(steps_per_epoch / batches)` of them in an epoch.
-    """
-    return max(1, steps_per_epoch // math.ceil(steps_per_epoch / batches or 1))
 
 
 def _agreed(name: str, given: int | None, found: int | None) -> int | None:

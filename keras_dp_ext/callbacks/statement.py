@@ -20,6 +20,8 @@ def compose(
     published: float | None = None,
     if_poisson: float | None = None,
     caveats: Sequence[str] = (),
+    assumed: Sequence[str] = (),
+    uncovered: Sequence[str] = (),
 ) -> str:
     """A privacy statement in plain words.
 
@@ -32,6 +34,8 @@ def compose(
         published: Epsilon by the paper's own accounting, if it differs.
         if_poisson: Epsilon had each batch been a Poisson sample, if none was.
         caveats: Why published and proven figures differ.
+        assumed: What the figures rest on that was not verified.
+        uncovered: What else is known to have used the data.
 
     Returns:
         Several lines of text.
@@ -67,6 +71,8 @@ def compose(
             "not what is proven."
         )
     paragraphs += [f"Caveat: {caveat}" for caveat in caveats]
+    paragraphs += [f"Assumed, not verified: {what}." for what in assumed]
+    paragraphs += [f"Not covered: {what}." for what in uncovered]
     paragraphs.append(
         "Not covered: metrics and losses of the training data that were shown or "
         "logged, hyper-parameters that were tuned on the same data, other models "

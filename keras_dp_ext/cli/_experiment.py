@@ -120,10 +120,6 @@ class Experiment:
         # Weighted, so that padding does not count.
         model.compile(optimizer, loss=_loss(model), weighted_metrics=["accuracy"])
         optimizer.build(model.trainable_variables)
-        ledger = optimizer.ledger
-        for layer in spent:
-            ledger.add(layer.claim, layer.sampling, layer.releases)
-        optimizer.ledger = ledger
         return model
 
     def _adapt(self, model: keras.Model) -> list[PrivatePCA]:

@@ -10,11 +10,16 @@ import tensorflow as tf
 
 _SOURCES: weakref.WeakSet[NoiseSource] = weakref.WeakSet()
 
+# TensorFlow advances the counter of this generator by 256 for each number taken.
+_PHILOX, _STRIDE = 1, 256
+
 
 class NoiseSource:
-    """Hands out a fresh `int32[2]` seed for every release.
+    """Hands out a fresh `int32[2]` seed for every draw.
 
-    The seed is a hash of a key and a counter. The key comes from the operating
+    The seed is a hash of a key and a number. Numbers are taken from a counter by one
+    op, which reads and advances it under a lock: two threads that train with one
+    optimizer never get the same. The key comes from the operating
     system's entropy: it does not depend on `tf.random.set_seed` or
     `keras.utils.set_random_seed`. Neither key nor counter is tracked by Keras or
     TensorFlow, so that no checkpoint brings an old stream of noise back: the same
@@ -37,8 +42,8 @@ class NoiseSource:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
             self._counter = tf.Variable(
-                0,
-                dtype=tf.int32,
+                [0, 0, 0],
+                dtype=tf.int64,
                 trainable=False,
                 name="noise_counter",
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -52,18 +57,31 @@ class NoiseSource:
         return np.random.SeedSequence(self._seed).generate_state(words).view(np.int32)
 
     def seed(self) -> tf.Tensor:
-        """The seed of the release under way: with `secure`, just its number."""
+        """The seed of one draw: with `secure`, just its number."""
+        number = self.take_number()
         if self._secure:
-            return tf.stack([tf.convert_to_tensor(self._counter), 0])
-        return tf.random.experimental.stateless_fold_in(self._key, self._counter)
+            return tf.stack([number, 0])
+        # After the number, so that a key that is renewed meanwhile is seen.
+        with tf.control_dependencies([number]):
+            key = tf.convert_to_tensor(self._key)
+        return tf.random.experimental.stateless_fold_in(key, number)
 
     def key(self) -> tf.Tensor:
         """The secret key, `uint32[8]` with `secure`."""
         return tf.bitcast(tf.convert_to_tensor(self._key), tf.uint32)
 
-    def advance(self) -> None:
-        """Must be called once for every release, in the same graph."""
-        self._counter.assign_add(1)
+    def take_number(self) -> tf.Tensor:
+        """The next number, which nobody else gets."""
+        counter = self._counter
+        if tf.distribute.get_replica_context() is None and hasattr(counter, "values"):
+            # Across replicas; inside of one its own counter is taken by itself.
+            counter = counter.values[0]
+        state = tf.raw_ops.RngReadAndSkip(
+            resource=counter.handle,
+            alg=tf.constant(_PHILOX),
+            delta=tf.constant(1, tf.uint64),
+        )
+        return tf.cast(state[0] // _STRIDE, tf.int32)
 
     def renew(self) -> None:
         """Starts a new stream, e.g. after a checkpoint was restored.

@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
-from keras_dp_ext.accounting import Claim, Ledger, Sampling
+from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling
+from keras_dp_ext.accounting.ledger import stated_sampling
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
@@ -336,6 +337,9 @@ class PrivateOptimizer:
         """
         super().finalize_variable_values(var_list)
         self._discard_unfinished_lot()
+        if self.built and self.ledger.segments and not self._state.sampling_is_stated:
+            # What follows may be drawn in another way: it counts in full.
+            self._open_segment(FullBatch(), find_fit(self))
 
     def _discard_unfinished_lot(self) -> None:
         self._release.discard_unfinished_lot()
@@ -466,21 +470,22 @@ class PrivateOptimizer:
 
     @property
     def ledger(self) -> Ledger:
-        """What has been released on the data, as recorded by the callback."""
+        """What has been released on the data: live, so that additions are recorded."""
         return self._spending.ledger
-
-    @ledger.setter
-    def ledger(self, ledger: Ledger) -> None:
-        self._spending.ledger = ledger
 
     def open_segment(self, sampling: Sampling) -> None:
         """Records mechanism and sampling for all releases from now on.
 
         `PrivacyAccountant` does so in `fit`; a custom loop calls it once.
         """
+        self.ledger.add_assumption(stated_sampling(sampling))
+        self._open_segment(sampling, find_fit(self))
+
+    def _open_segment(self, sampling: Sampling, context: FitContext | None) -> None:
+        """The same for a sampling that was found in the data of a training."""
         self._spending.open_segment(self.privacy_claim(), sampling)
-        context = find_fit(self)
         self._state.accounted_session = context and weakref.ref(context.session)
+        self._state.sampling_is_stated = context is None
 
     def continue_from(self, former: PrivateOptimizer) -> None:
         """Counts the releases of an optimizer that this one replaces as its own.

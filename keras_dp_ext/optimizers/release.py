@@ -124,8 +124,9 @@ class Release:
         shapes = [value.shape for value in sums]
         step = tf.convert_to_tensor(self._releases)
         if self._secure_noise:
+            seed = self._noise_source.seed()
             words = secure.stream(self._noise_source.key())
-            noise = self._draw_secure(words, shapes, step)
+            noise = self._draw_secure(words, shapes, seed, step)
         else:
             noise = self._mechanism.draw_noise(shapes, self._noise_source.seed(), step)
         if self.accumulation_steps == 1:
@@ -133,10 +134,10 @@ class Release:
         due = self._is_due()
         return [tf.where(due, value, tf.zeros_like(value)) for value in noise]
 
-    def _draw_secure(self, words, shapes, step) -> list[tf.Tensor]:
+    def _draw_secure(self, words, shapes, seed, step) -> list[tf.Tensor]:
         """A draw of the mechanism in float64, from the given source of words."""
         with uniform.drawing_from(words):
-            noise = self._mechanism.draw_noise(shapes, self._noise_source.seed(), step)
+            noise = self._mechanism.draw_noise(shapes, seed, step)
         if any(value.dtype != tf.float64 for value in noise):
             raise ValueError(
                 "Argument `secure_noise` needs a mechanism that draws from "
@@ -175,7 +176,8 @@ class Release:
         step = tf.convert_to_tensor(self._releases)
         if self._secure_noise:
             shapes = [value.shape for value in noised]
-            scales = self._draw_secure(secure.constant_words, shapes, step)
+            seed = tf.zeros([2], tf.int32)  # The words are constants.
+            scales = self._draw_secure(secure.constant_words, shapes, seed, step)
             noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
         refined = self._mechanism.refine(noised, step)
         averages = [value / expected_rows for value in refined]
@@ -185,7 +187,6 @@ class Release:
             tf.cast(value, variable.dtype)
             for value, variable in zip(averages, variables, strict=True)
         ]
-        self._noise_source.advance()
         self._releases.assign_add(1)
         update(averages, variables)
 

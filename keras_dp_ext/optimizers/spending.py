@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import MutableMapping
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_dp_ext.accounting import Claim, Ledger, Sampling
 from keras_dp_ext.optimizers.noise_source import NoiseSource
@@ -36,25 +38,16 @@ class Spending:
                 aggregation="only_first_replica",
                 name="releases",
             )
-        self._text = Ledger().to_json()
+        self.ledger = Ledger(lambda: self.count)
 
     @property
     def count(self) -> int:
-        return int(self.releases.numpy())
-
-    @property
-    def ledger(self) -> Ledger:
-        return Ledger.from_json(self._text)
-
-    @ledger.setter
-    def ledger(self, ledger: Ledger) -> None:
-        self._text = ledger.to_json()
+        with tf.init_scope():
+            return int(self.releases.numpy())
 
     def open_segment(self, claim: Claim, sampling: Sampling) -> None:
         """Records mechanism and sampling for all releases from now on."""
-        ledger = self.ledger
-        ledger.open(self.count, claim, sampling)
-        self.ledger = ledger
+        self.ledger.open(self.count, claim, sampling)
 
     def continue_from(self, former: Spending) -> None:
         """Counts the releases of another optimizer as its own."""
@@ -63,19 +56,24 @@ class Spending:
                 "`continue_from` must be called before this optimizer has trained. "
                 f"Received: {self.count} releases of its own"
             )
-        self.restore(former.count, former._text)
+        self.restore(*former._read())
 
     # Saving ------------------------------------------------------------------
 
     def trackable(self) -> SpentBudget:
         """What TensorFlow's checkpoints save and restore."""
-        return SpentBudget(lambda: (self.count, self._text), self.restore)
+        return SpentBudget(self._read, self.restore)
+
+    def _read(self) -> tuple[int, str]:
+        text = self.ledger.to_json()
+        return json.loads(text)["releases"], text
 
     def save(self, store: MutableMapping[str, Any]) -> None:
         # With a key of its own: Keras loads no variable at all where their number
         # has changed, e.g. with the base optimizer.
-        store[_RELEASES_KEY] = np.int64(self.count)
-        store[_LEDGER_KEY] = np.frombuffer(self._text.encode(), np.uint8)
+        releases, text = self._read()
+        store[_RELEASES_KEY] = np.int64(releases)
+        store[_LEDGER_KEY] = np.frombuffer(text.encode(), np.uint8)
 
     @staticmethod
     def take_from(store: MutableMapping[str, Any]) -> tuple[int, str] | None:
@@ -88,14 +86,6 @@ class Spending:
 
     def restore(self, releases: int, ledger_text: str) -> None:
         """Adds what a checkpoint has spent to what is known already."""
-        before = self.ledger
-        ledger, releases = before.including(
-            self.count, Ledger.from_json(ledger_text), releases
-        )
-        if before.segments:
-            # What is open now stays open, whatever the checkpoint used.
-            now = before.segments[-1]
-            ledger.open(releases, now.claim, now.sampling)
-        self.releases.assign(releases)
-        self.ledger = ledger
+        saved = Ledger.from_json(ledger_text)
+        self.releases.assign(self.ledger.restore(saved, releases))
         self._noise_source.renew()

@@ -23,7 +23,9 @@ class TrainingState:
         unsaved: Variables that must not be saved with the optimizer.
         dropped: Counter of rows that were not finite, if somebody asked for it.
         session: Refers to the training under way; see `TrainingSession`.
-        accounted_session: Refers to the training that an accountant recorded.
+        accounted_session: Refers to the training whose sampling is in the ledger.
+        sampling_is_stated: Whether the segment under way was opened by hand, outside
+            of a training.
         seen_lot: The lot size that was seen first, where none was declared.
         examples_per_microbatch: What `num_microbatches` means for these data.
         warned: Which warnings were given already.
@@ -36,6 +38,7 @@ class TrainingState:
     dropped: keras.Variable | None = None
     session: Callable[[], Any] = lambda: None
     accounted_session: weakref.ref | None = None
+    sampling_is_stated: bool = False
     seen_lot: int | None = None
     examples_per_microbatch: int | None = None
     warned: set[str] = dataclasses.field(default_factory=set)

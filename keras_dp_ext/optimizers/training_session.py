@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import warnings
 import weakref
 from typing import Any
 
 from keras_dp_ext._fit_context import FitContext, find_fit
-from keras_dp_ext.accounting import FullBatch
+from keras_dp_ext.accounting import FullBatch, Unknown
+from keras_dp_ext.accounting.of_model import record_layers_of
+from keras_dp_ext.data.sampling.lots import sampling_of_lots
 from keras_dp_ext.optimizers.lot_size import declared_lot
 
 
@@ -18,7 +21,7 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
     would hold parts of two lots, and an example of both twice. This is so after a
     backup was restored, too: Keras begins the epoch again.
 
-    And the sampling that an accountant has recorded was that of the former.
+    And the sampling that was recorded was that of the former.
     """
     # A custom loop has no session: the optimizer itself stands for it.
     session = optimizer if context is None else context.session
@@ -29,14 +32,44 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
     # In a thread of its own, as this may be called while a graph is traced, by one
     # of several replicas.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        thread.submit(_leave_former_session, optimizer, session).result()
+        thread.submit(_enter_session, optimizer, context, session).result()
 
 
-def _leave_former_session(optimizer: Any, session: Any) -> None:
+def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> None:
     optimizer._discard_unfinished_lot()
     accounted = optimizer._state.accounted_session
-    if accounted is not None and accounted() is not session:
-        optimizer.open_segment(FullBatch())
+    if accounted is not None and accounted() is session:
+        return  # By an accountant, before the first step.
+    if optimizer._state.sampling_is_stated:
+        return
+    if context is not None and not context.is_single_batch:
+        _record_fit(optimizer, context)
+    elif not optimizer.ledger.segments:
+        optimizer._open_segment(Unknown(), context)
+    elif accounted is not None:
+        # Batches that are handed over one by one: everybody may be in each of them.
+        optimizer._open_segment(FullBatch(), context)
+
+
+def _record_fit(optimizer: Any, context: FitContext) -> None:
+    """Records a `fit` that no accountant watches, as far as it can be seen."""
+    accumulation = optimizer.gradient_accumulation_steps or 1
+    try:
+        sampling = sampling_of_lots(context, accumulation)
+    except ValueError as error:
+        sampling = Unknown()
+        if optimizer._state.first_time("unknown sampling"):
+            warnings.warn(
+                f"This training cannot be accounted for. {error} Or say afterwards "
+                "`optimizer.ledger.declare(sampling)`.",
+                stacklevel=2,
+            )
+    known = optimizer.ledger.caveats()
+    optimizer._open_segment(sampling, context)
+    for caveat in optimizer.ledger.caveats():
+        if caveat not in known:
+            warnings.warn(caveat, stacklevel=2)
+    record_layers_of(context.model, context.data)
 
 
 class GuardedTrainFunction:

@@ -12,6 +12,7 @@ from keras_dp_ext.accounting import (
     Poisson,
     ScheduledRelease,
     Shuffled,
+    Unknown,
     epsilon,
 )
 
@@ -172,13 +173,154 @@ def test_windows_count_every_pass_they_touch():
             assert sum(map(shuffled.participations, windows)) == len(touched)
 
 
+def restarted(ledger, total):
+    """A ledger of another process, which has loaded a checkpoint of the first."""
+    state = [0]
+    other = Ledger(lambda: state[0])
+    state[0] = other.restore(Ledger.from_json(ledger.to_json()), total)
+    return other
+
+
 def test_a_ledger_that_continues_another_replaces_it():
-    short, long = Ledger(), Ledger()
-    for ledger in (short, long):
-        ledger.open(0, Claim(GaussianRelease(1.0)), Poisson(0.01))
+    short = Ledger()
+    short.open(0, Claim(GaussianRelease(1.0)), Poisson(0.01))
+    long = restarted(short, 30)
     long.open(50, Claim(GaussianRelease(2.0)), Poisson(0.01))
-    assert short.including(30, long, 80) == (long, 80)
-    assert long.including(80, short, 30) == (long, 80)
+    for first, second in (((short, 30), (long, 80)), ((long, 80), (short, 30))):
+        union, total = first[0].including(first[1], *second)
+        assert total == 80 and union.segments == long.segments
+        assert union.one_offs == ()
+
+
+def together(ledgers):
+    return Ledger.merge(ledgers).epsilon(delta=1e-5)
+
+
+def test_two_trainings_with_equal_settings_are_two():
+    ledgers = []
+    for _ in range(2):
+        ledger = Ledger()
+        ledger.open(0, CLAIM, POISSON)
+        ledgers.append(ledger)
+    both = epsilon([(GaussianRelease(1.1), POISSON, 200)], 1e-5)
+    assert together([(ledger, 100) for ledger in ledgers]) == pytest.approx(both)
+    # Also where one model's weights are loaded into the other's optimizer.
+    own, total = ledgers[0].including(100, ledgers[1], 100)
+    assert total == 100 and own.epsilon(total, 1e-5) == pytest.approx(both)
+
+
+def test_checkpoints_of_one_training_are_one():
+    ledger = Ledger()
+    ledger.open(0, CLAIM, SHUFFLED)
+    early = Ledger.from_json(ledger.to_json())
+    ledger.open(250, CLAIM, POISSON)
+    late = Ledger.from_json(ledger.to_json())
+    for order in ([(early, 120), (late, 400)], [(late, 400), (early, 120)]):
+        merged = Ledger.merge(order)
+        assert sum(counts(merged, 0)) == 400
+        assert merged.epsilon(delta=1e-5) == pytest.approx(late.epsilon(400, 1e-5))
+
+
+def test_branches_share_their_common_past():
+    # A schedule and passes over the data: the parts must know where they begin.
+    schedule = ScheduledRelease((0, 120), (GaussianRelease(3.0), GaussianRelease(1.0)))
+    trunk = Ledger()
+    trunk.open(0, Claim(schedule), SHUFFLED)
+    branches = [restarted(trunk, 150) for _ in range(2)]
+    past = epsilon_entries(trunk, 150)
+    # From 150 to 300 a branch begins two passes, all with the little noise.
+    branch = [(GaussianRelease(1.0), FullBatch(), 2)]
+    expected = epsilon(past + 2 * branch, 1e-5)
+    assert together([(b, 300) for b in branches]) == pytest.approx(expected)
+    # The first training goes on, too, and ends its second pass and a third.
+    expected = epsilon(epsilon_entries(trunk, 300) + 2 * branch, 1e-5)
+    everything = [(b, 300) for b in branches] + [(trunk, 300)]
+    for order in (everything, everything[::-1]):
+        assert together(order) == pytest.approx(expected)
+    # Whatever is loaded into whatever, and however often.
+    union, total = branches[0], 300
+    for _ in range(2):
+        for other in (branches[1], trunk):
+            union, total = union.including(total, other, 300)
+    assert total == 300 and union.epsilon(total, 1e-5) == pytest.approx(expected)
+
+
+def epsilon_entries(ledger, total):
+    return [(claim.proven, s, count) for claim, s, count in ledger.entries(total)]
+
+
+def test_a_training_that_goes_on_after_a_restore_has_a_new_id_only_then():
+    first = Ledger()
+    first.open(0, CLAIM, POISSON)
+    again = restarted(first, 20)
+    assert again.segments[0].id == first.segments[0].id
+    assert len({s.id for s in again.segments}) == 2
+    # Opening the same sampling as before does not go on with the old id.
+    again.open(20, CLAIM, POISSON)
+    assert len({s.id for s in again.segments}) == 2
+    assert counts(again, 50) == [50]
+
+
+def test_files_of_the_first_format_load():
+    import json
+
+    ledger = Ledger()
+    ledger.add(Claim(GaussianRelease(16.0)), FullBatch())
+    ledger.open(0, CLAIM, SHUFFLED)
+    old = json.loads(ledger.to_json())
+    del old["version"], old["releases"], old["uncovered"], old["assumed"]
+    for record in old["segments"] + old["one_offs"]:
+        del record["id"]
+    del old["one_offs"][0]["start"]
+    loaded = Ledger.from_json(json.dumps(old))
+    assert loaded.epsilon(250, 1e-5) == ledger.epsilon(250, 1e-5)
+    # It cannot be told whether two of them are one training: both count.
+    twice = Ledger.merge([(Ledger.from_json(json.dumps(old)), 250) for _ in range(2)])
+    assert sum(counts(twice, 0)) == 502
+
+
+def test_files_of_a_later_format_are_refused():
+    with pytest.raises(ValueError, match="later version"):
+        Ledger.from_json('{"version": 99, "segments": [], "one_offs": []}')
+
+
+def test_named_releases_count_once():
+    ledger = Ledger()
+    for _ in range(3):
+        ledger.add(Claim(GaussianRelease(16.0)), FullBatch(), id="pca")
+    assert counts(ledger, 0) == [1]
+    ledger.add(Claim(GaussianRelease(16.0)), FullBatch(), count=2, id="pca")
+    assert sum(counts(ledger, 0)) == 2
+    other = Ledger()
+    other.add(Claim(GaussianRelease(16.0)), FullBatch(), id="pca")
+    assert sum(counts(Ledger.merge([ledger, other]), 0)) == 2
+
+
+def test_unknown_sampling_has_no_epsilon_until_it_is_declared():
+    ledger = Ledger(lambda: 30)
+    ledger.open(0, CLAIM, POISSON)
+    ledger.open(10, CLAIM, Unknown())
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    with pytest.raises(ValueError, match=r"20 releases .* nobody knows"):
+        ledger.epsilon(delta=1e-5)
+    ledger.declare(FullBatch())
+    assert counts(ledger, 30) == [10, 20]
+
+
+def test_a_forked_child_goes_on_with_an_id_of_its_own():
+    import os
+
+    ledger = Ledger(lambda: 10)
+    ledger.open(0, CLAIM, POISSON)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, ledger.to_json().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    childs = Ledger.from_json(os.read(reading, 1 << 20).decode())
+    # What both did before the fork counts twice: too much, never too little.
+    assert counts(Ledger.merge([ledger, childs]), 0) == [20]
 
 
 def test_ledgers_that_part_are_both_spent_and_only_once():

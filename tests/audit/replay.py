@@ -70,7 +70,7 @@ class Replay:
     def _snapshot(self):
         self._weights = self.model.get_weights()
         self._state = [variable.numpy() for variable in self.optimizer.variables]
-        self._counts = [int(counter.numpy()) for counter in self._counters()]
+        self._counts = [counter.numpy() for counter in self._counters()]
 
     def _counters(self):
         """Of releases and of noise: no checkpoint sets these back, only a test."""

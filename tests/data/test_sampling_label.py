@@ -80,13 +80,18 @@ def test_lots_over_several_batches_must_stay_whole(transform):
 
 
 @pytest.mark.parametrize(
-    "transform", [lambda lots: lots.skip(1), lambda lots: lots.take(3).repeat()]
+    "transform, length",
+    [
+        (lambda lots: lots.repeat(2), 11),
+        (lambda lots: lots.skip(1), 10),
+        (lambda lots: lots.take(3).repeat(), 3),
+        (lambda lots: lots.repeat(2).take(15), 1),
+    ],
 )
-def test_shuffled_passes_must_stay_whole(transform):
+def test_shuffled_passes_that_are_cut_are_as_short_as_that(transform, length):
     """Of three lots out of eleven each pass may hold the same example again."""
     lots = shuffled_batches(X, Y, 10)
-    assert sampling_of(lots.repeat(2)).steps_per_epoch == 11
-    assert sampling_of(transform(lots)) is None
+    assert sampling_of(transform(lots)).sampling.steps_per_epoch == length
 
 
 @pytest.mark.parametrize(

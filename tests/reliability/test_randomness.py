@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -91,11 +92,37 @@ def test_a_restored_process_does_not_replay_the_noise_of_the_checkpoint(tmp_path
 def test_a_renewed_stream_never_comes_back_to_a_number_it_has_used():
     # A step of another thread may fall between the new key and anything else.
     source = pure_noise().optimizer._noise_source
-    for _ in range(3):
-        source.advance()
-    before = int(source._counter)
+    assert [int(source.take_number()) for _ in range(3)] == [0, 1, 2]
     source.renew()
-    assert int(source._counter) == before
+    assert int(source.take_number()) == 3
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("secure_noise", [False, True])
+def test_threads_that_train_with_one_optimizer_draw_noise_of_their_own(
+    secure_noise, jit_compile
+):
+    source = pure_noise(secure_noise=secure_noise).optimizer._noise_source
+
+    @tf.function(jit_compile=jit_compile)
+    def step():
+        # The work behind a draw is what gives the other thread its chance.
+        seed = source.seed()
+        return seed, tf.random.stateless_normal([20_000], seed)
+
+    step()
+    draws: list[tuple[int, ...]] = []
+
+    def train():
+        for _ in range(150):
+            draws.append(tuple(step()[0].numpy().tolist()))
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(draws) == len(set(draws)) == 450
 
 
 # Forks happen in a process of their own: a child that hung would keep the pipes of

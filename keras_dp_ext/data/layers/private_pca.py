@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,15 @@ import tensorflow as tf
 
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import GaussianRelease
+from keras_dp_ext.accounting.records import OneOff
 from keras_dp_ext.accounting.sampling import FullBatch, Poisson, Sampling, Shuffled
 from keras_dp_ext.data.sampling.label import sampling_of
 
 # Rows that are normalised and multiplied at once.
 _CHUNK = 4096
+
+# 32-bit words of the id of a release.
+_ID_WORDS = 4
 
 
 @keras.saving.register_keras_serializable(package="keras_dp_ext")
@@ -25,9 +30,10 @@ class PrivatePCA(keras.layers.Layer):
 
     `adapt` scales every row to norm 1, so that one row x changes the matrix
     A = sum x x^T by a matrix of Frobenius norm 1, adds symmetric Gaussian noise to
-    A, and keeps the leading eigenvectors of the result. That is one release, which
-    belongs into the ledger of the model that uses the layer:
-    `optimizer.ledger.add(layer.claim, layer.sampling, layer.releases)`.
+    A, and keeps the leading eigenvectors of the result. That is one release. It enters
+    the ledger of every model that has the layer, or whose pipeline uses it in `map`, by
+    itself. Where an array is projected beforehand, nobody can see it: call
+    `optimizer.ledger.add(release)` for each of its `privacy_releases()`.
 
     The noise has standard deviation `noise_multiplier` on the diagonal and
     `noise_multiplier / sqrt(2)` off it. A symmetric matrix holds each off-diagonal
@@ -120,6 +126,13 @@ class PrivatePCA(keras.layers.Layer):
             trainable=False,
             name="releases",
         )
+        self._release_id = self.add_weight(
+            shape=(_ID_WORDS,),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+            name="release_id",
+        )
         self.built = True
 
     @property
@@ -160,6 +173,31 @@ class PrivatePCA(keras.layers.Layer):
         """How often the layer has been adapted; saved with the model."""
         return int(self._releases) if self.built else 0
 
+    def privacy_releases(self) -> list[OneOff]:
+        """What `adapt` has released, for the ledger of whoever uses the layer.
+
+        The id is saved with the layer, so that models which share it share its cost.
+        After a second `adapt` the id is another one, and counts for both.
+        """
+        if not self.releases:
+            return []
+        words = np.asarray(keras.ops.convert_to_numpy(self._release_id), np.int32)
+        if not words.any():
+            # From a file that knew no ids, or by `set_weights`.
+            words = self._renew_id()
+        return [OneOff(self.claim, self.sampling, self.releases, words.tobytes().hex())]
+
+    def _renew_id(self) -> np.ndarray:
+        words = np.frombuffer(os.urandom(4 * _ID_WORDS), np.int32)
+        self._release_id.assign(words)
+        return words
+
+    def load_own_variables(self, store: Any) -> None:
+        saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)
+        # Files of the first version have no id.
+        saved.setdefault("2", np.zeros([_ID_WORDS], np.int32))
+        super().load_own_variables(saved)
+
     def adapt(
         self, data: np.ndarray | tf.data.Dataset, noise_seed: int | None = None
     ) -> None:
@@ -192,6 +230,7 @@ class PrivatePCA(keras.layers.Layer):
             leading_components(noised, self.num_components, self.whitening)
         )
         self._releases.assign_add(1)
+        self._renew_id()
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         flat = keras.ops.reshape(

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
+from keras_dp_ext.data.sampling.plain import name_of
 from keras_dp_ext.data.sampling.row_check import check_rows
 
 # Transformations that hand every lot on as it is, or leave whole lots out, and
@@ -27,9 +28,18 @@ _TRANSPARENT = frozenset(
 
 # These leave whole lots out only where a lot is one batch. With accumulation the
 # optimizer would put parts of two lots together, and an example might be in both.
-# Of shuffled data a shorter pass begins the next one earlier: an example would take
-# part more often than once in `steps_per_epoch`.
+# Of shuffled data a shorter pass begins the next one earlier.
 _WHOLE_BATCHES = frozenset({"_SkipDataset", "_TakeDataset"})
+
+# Why a transformation behind the sampler loses the label, and what to do.
+_REMEDIES = {
+    "batch": "changes what a lot is: leave it out",
+    "cache": "repeats the lots of the first epoch: put it in front of the sampler, or "
+    "leave it out",
+    "filter": "changes what a lot is: filter the examples in front of the sampler",
+    "shuffle": "is not needed: the sampler draws at random. Leave it out",
+    "unbatch": "changes what a lot is: leave it out",
+}
 
 _ATTRIBUTE = "dp_sampling"
 _CHECKED = "_dp_rows_checked"
@@ -70,8 +80,8 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
     """Finds the label of a pipeline made by this package.
 
     The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
-    is one batch and not of shuffled data, `take` and `skip`. Every other transformation
-    may change what a lot is, and loses it; so does a `map` that changes the number of
+    is one batch, `take` and `skip`. Every other transformation may change what a lot
+    is, and loses it (see `why_unlabelled`); so does a `map` that changes the number of
     rows. Functions of `map` must transform every row by itself: their traced ops are read
     to see it (`row_check.py`).
 
@@ -87,21 +97,40 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
             instead of joining the sum, which doubles the sensitivity. Also if a
             function of `map` lets rows depend on each other.
     """
-    source, cut, functions = dataset, False, []
+    label, _ = _find(dataset)
+    return label
+
+
+def why_unlabelled(dataset: Any) -> str | None:
+    """Which transformation has lost the label, and what to do instead.
+
+    Returns:
+        `None` if there is a label, or never was one.
+    """
+    return _find(dataset)[1]
+
+
+def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
+    """The label; or why there is none any more."""
+    source, steps = dataset, []
     while not hasattr(source, _ATTRIBUTE):
         kind = type(source).__name__
         if kind not in _TRANSPARENT | _WHOLE_BATCHES:
-            return None
-        cut = cut or kind in _WHOLE_BATCHES
-        functions += [wrapper.function for wrapper in source._functions()]
+            return None, _lost_by(source)
+        steps.append(source)
         (source,) = source._inputs()
-    label = getattr(source, _ATTRIBUTE)
-    if cut and (label.accumulation_steps > 1 or isinstance(label.sampling, Shuffled)):
-        return None
+    steps.reverse()
+    label = _after_cuts(getattr(source, _ATTRIBUTE), steps)
+    if label is None:
+        return None, (
+            "`take` or `skip` cuts lots that are spread over several batches: pass "
+            "`steps_per_epoch` to the sampler instead"
+        )
+    functions = [wrapper.function for s in steps for wrapper in s._functions()]
     if not _rows(dataset) <= {None, *_rows(source)}:
         # An example that became two rows would count twice. Where the number is not
         # known in advance, `check_rows` finds out.
-        return None
+        return None, "a function of `map` behind the sampler changes the number of rows"
     if label.masked and not _has_weights(dataset.element_spec):
         raise ValueError(
             "Argument `dataset` must yield `(x, y, sample_weight)`: the sample "
@@ -109,8 +138,46 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
             f"Received: dataset.element_spec={dataset.element_spec}"
         )
     if functions and not hasattr(dataset, _CHECKED):
-        check_rows(functions[::-1], source.element_spec, label.masked)
+        check_rows(functions, source.element_spec, label.masked)
         setattr(dataset, _CHECKED, True)
+    return label, None
+
+
+def _lost_by(dataset: Any) -> str | None:
+    """The transformation next to a sampler that loses its label, if there is one."""
+    if not hasattr(dataset, "_inputs"):
+        return None
+    for source in dataset._inputs():
+        below = source
+        while type(below).__name__ in _TRANSPARENT | _WHOLE_BATCHES:
+            if hasattr(below, _ATTRIBUTE):
+                break
+            (below,) = below._inputs()
+        if hasattr(below, _ATTRIBUTE):
+            name = name_of(dataset)
+            remedy = _REMEDIES.get(name, "changes what a lot is: leave it out")
+            return f"`{name}` behind the sampler {remedy}"
+        reason = _lost_by(below)
+        if reason:
+            return reason
+    return None
+
+
+def _after_cuts(label: SamplingLabel, steps: list[Any]) -> SamplingLabel | None:
+    """The label behind `take` and `skip`; `None` where lots are cut apart."""
+    repeated = False
+    for step in steps:
+        kind = type(step).__name__
+        repeated = repeated or kind == "_RepeatDataset"
+        if kind in _WHOLE_BATCHES:
+            if label.accumulation_steps > 1:
+                return None
+            if isinstance(label.sampling, Shuffled):
+                # Behind `repeat` a pass may begin anywhere.
+                with tf.init_scope():  # Also while a training step is traced.
+                    length = 1 if repeated else max(1, int(step.cardinality()))
+                sampling = dataclasses.replace(label.sampling, steps_per_epoch=length)
+                label = dataclasses.replace(label, sampling=sampling)
     return label
 
 

@@ -1,0 +1,99 @@
+"""Epsilon of a trained model: its optimizer's ledger, and what its layers have spent."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from keras_dp_ext.accounting import accountants
+from keras_dp_ext.accounting.ledger import figure_entries
+from keras_dp_ext.accounting.records import LedgerEntry
+from keras_dp_ext.accounting.sampling import Shuffled
+
+
+def epsilon_of(
+    model: Any, delta: float, accountant: str = "rdp", figure: str = "proven"
+) -> float:
+    """Epsilon of all that a model's private optimizer has released so far.
+
+    Also without `PrivacyAccountant`, where `fit` could see how batches were drawn.
+
+    Args:
+        model: A Keras model that was compiled with a private optimizer.
+        delta: Target delta.
+        accountant: "rdp" or "pld".
+        figure: "proven", "published" or "if_poisson"; see `Ledger.epsilon`.
+
+    Returns:
+        Epsilon, possibly infinite.
+
+    Raises:
+        ValueError: If the optimizer is not private, or the cost of a release is
+            unknown.
+
+    Example:
+
+    >>> import keras, numpy as np, keras_dp_ext as dp
+    >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    >>> model.compile(dp.optimizers.DPSGD(noise_multiplier=4.0), loss="mse")
+    >>> data = dp.data.poisson_batches(np.ones([90, 2]), np.ones([90, 1]), batch_size=9)
+    >>> history = model.fit(data, verbose=0)
+    >>> round(dp.accounting.epsilon_of(model, delta=1e-3), 2)
+    0.29
+    """
+    optimizer = private_optimizer_of(model)
+    record_layers_of(model)
+    entries = figure_entries(entries_of(optimizer), figure)
+    return accountants.epsilon(entries, delta, accountant)
+
+
+def private_optimizer_of(model: Any) -> Any:
+    """The model's optimizer; an error if it is not private."""
+    optimizer = getattr(model, "optimizer", None)
+    if not hasattr(optimizer, "privacy_claim"):
+        raise ValueError(
+            "Epsilon needs a private optimizer, such as "
+            "`keras_dp_ext.optimizers.DPSGD`: this training has no privacy at "
+            f"all. Received: optimizer={type(optimizer).__name__}"
+        )
+    return optimizer
+
+
+def record_layers_of(model: Any, data: Any = None) -> None:
+    """Puts into the ledger what layers of the model, or of a pipeline, have spent."""
+    # Whoever has a model has loaded TensorFlow; accounting alone does without.
+    from keras_dp_ext.data.layers import adapted
+
+    layers = [*adapted.layers_of_model(model), *adapted.layers_of_pipeline(data)]
+    adapted.record_layers(model.optimizer.ledger, layers)
+
+
+def entries_of(optimizer: Any, releases: int | None = None) -> list[LedgerEntry]:
+    """The ledger's entries, with what the mechanism has recorded itself.
+
+    A mechanism whose noise depends on earlier releases knows the cost of a release
+    only afterwards, and offers `recorded_events()`.
+    """
+    entries = optimizer.ledger.entries(releases)
+    recorded = None
+    mechanism = getattr(optimizer, "mechanism", None)
+    if entries and hasattr(mechanism, "recorded_events"):
+        recorded = mechanism.recorded_events(optimizer._claimed_group())
+    if recorded is None:
+        return entries
+    claim = optimizer.privacy_claim()
+    mine = [entry for entry in entries if entry[0] == claim]
+    samplings = {sampling for _, sampling, _ in mine}
+    counted = sum(count for _, count in recorded)
+    if len(samplings) != 1 or counted < sum(count for _, _, count in mine):
+        # It cannot be told which release was sampled how: the claim holds.
+        return entries
+    (sampling,) = samplings
+    if isinstance(sampling, Shuffled):
+        # One participation in an epoch may each time be in the release with the
+        # least noise: counts by noise must not be divided by the epoch.
+        sampling = dataclasses.replace(sampling, steps_per_epoch=1)
+    return [entry for entry in entries if entry[0] != claim] + [
+        (dataclasses.replace(claim, proven=event), sampling, count)
+        for event, count in recorded
+    ]

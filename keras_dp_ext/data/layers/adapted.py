@@ -1,0 +1,116 @@
+"""Layers that have looked at the data: what they released, and which keep no account.
+
+A layer that knows its cost offers a method `privacy_releases()`, which returns a list of
+`keras_dp_ext.accounting.OneOff`: claim, sampling, count and an id that is saved with the
+layer. Whoever trains a model with it finds it, and the same id counts once in a ledger.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dp_ext.accounting.ledger import Ledger
+
+
+def record_layers(ledger: Ledger, layers: Iterable[keras.layers.Layer]) -> None:
+    """Puts into the ledger what layers have released, or that they do not know."""
+    for layer in layers:
+        if hasattr(layer, "privacy_releases"):
+            for release in layer.privacy_releases():
+                ledger.add(release)
+        else:
+            what = uncovered_by(layer)
+            if what:
+                ledger.add_uncovered(what)
+
+
+def layers_of_model(model: Any) -> list[keras.layers.Layer]:
+    """All layers of a model, and of models and layers in it."""
+    if not hasattr(model, "_flatten_layers"):
+        return []
+    layers = list(model._flatten_layers(include_self=True, recursive=True))
+    # The table in a TextVectorization is no layer of the user's.
+    inner = {id(getattr(layer, "_lookup_layer", None)) for layer in layers}
+    return [layer for layer in layers if id(layer) not in inner]
+
+
+def layers_of_pipeline(dataset: Any) -> list[keras.layers.Layer]:
+    """Layers that functions of `map` use, as far as Python shows them."""
+    found: dict[int, keras.layers.Layer] = {}
+    pending = [dataset]
+    while pending:
+        source = pending.pop()
+        if not hasattr(source, "_inputs"):
+            continue
+        pending.extend(source._inputs())
+        for wrapper in source._functions():
+            for layer in _layers_used_by(getattr(wrapper, "_func", None)):
+                for inner in layers_of_model(layer):
+                    found[id(inner)] = inner
+    return list(found.values())
+
+
+def uncovered_by(layer: keras.layers.Layer) -> str | None:
+    """What an adapted layer without a claim means for the guarantee, or `None`."""
+    how = _how_adapted(layer)
+    return how and f"layer `{layer.name}` {how}"
+
+
+def _how_adapted(layer: keras.layers.Layer) -> str | None:
+    adapted = "was adapted on data"
+    if isinstance(layer, keras.layers.Normalization):
+        if layer.input_mean is not None or not layer.built:
+            return None
+        mean, variance = np.asarray(layer.adapt_mean), np.asarray(layer.adapt_variance)
+        return adapted if np.any(mean != 0) or np.any(variance != 1) else None
+    if isinstance(layer, keras.layers.Discretization):
+        own = layer.num_bins is not None and layer.bin_boundaries
+        return adapted if own else None
+    if hasattr(layer, "vocabulary_size"):
+        table = getattr(layer, "_lookup_layer", layer)
+        if getattr(table, "_has_input_vocabulary", False):
+            return None
+        if layer.vocabulary_size() <= table._token_start_index():
+            return None
+        return (
+            f"{adapted}, or got its vocabulary later than in its constructor "
+            "(pass `vocabulary=` there if it is public)"
+        )
+    if not callable(getattr(layer, "adapt", None)):
+        return None
+    known = getattr(layer, "is_adapted", getattr(layer, "_is_adapted", None))
+    if known is None:
+        return "has a method `adapt`, and may hold statistics of the data"
+    return adapted if (known() if callable(known) else known) else None
+
+
+def _layers_used_by(function: Any, depth: int = 3) -> Iterator[keras.layers.Layer]:
+    """The layers that a function is, holds, or names."""
+    if isinstance(function, keras.layers.Layer):
+        yield function
+        return
+    if function is None or depth == 0:
+        return
+    if isinstance(function, functools.partial):
+        values = [function.func, *function.args, *function.keywords.values()]
+    else:
+        values = [getattr(function, "__self__", None)]
+        values += [getattr(function, "__wrapped__", None)]
+        code = getattr(function, "__code__", None)
+        names = getattr(function, "__globals__", {})
+        if code is not None:
+            values += [names.get(name) for name in code.co_names]
+        for cell in getattr(function, "__closure__", None) or ():
+            try:
+                values.append(cell.cell_contents)
+            except ValueError:  # The name is not bound yet.
+                continue
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, keras.layers.Layer) or callable(item):
+                yield from _layers_used_by(item, depth - 1)

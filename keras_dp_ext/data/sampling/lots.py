@@ -1,0 +1,68 @@
+"""How the examples of one release are chosen, by what `fit` was called with."""
+
+from __future__ import annotations
+
+from keras_dp_ext._fit_context import FitContext
+from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
+
+_REMEDY = (
+    "Use `keras_dp_ext.data.poisson_batches`, arrays, or "
+    "`from_tensor_slices(...).shuffle(n).batch(b)`; or pass "
+    "`sampling=` to `PrivacyAccountant`, if you know how batches are drawn."
+)
+
+
+def sampling_of_lots(
+    context: FitContext, accumulation: int, stated: Sampling | None = None
+) -> Sampling:
+    """The sampling of lots, as found in the data or else as stated.
+
+    Args:
+        context: What `fit` was called with.
+        accumulation: Batches that the optimizer puts into a lot.
+        stated: What the user says. It is believed where nothing is found, and must
+            not contradict what is found.
+
+    Raises:
+        ValueError: If it is neither found nor stated, if lots are not what was
+            sampled, or if `stated` contradicts the data.
+    """
+    if context.sampling is None:
+        if stated is None:
+            reason = context.unknown or "there is no `fit` to be seen"
+            raise ValueError(
+                f"It is not known how batches are drawn: {reason}. {_REMEDY}"
+            )
+        return stated
+    found = _found(context, accumulation)
+    if stated not in (None, FullBatch(), found):
+        raise ValueError(
+            f"Argument `sampling` must agree with the data, which has {found}. "
+            f"Received: sampling={stated}"
+        )
+    return stated or found
+
+
+def _found(context: FitContext, accumulation: int) -> Sampling:
+    """How the data chooses the examples of one release."""
+    if context.accumulation_steps is not None:
+        if context.accumulation_steps != accumulation:
+            raise ValueError(
+                "The data is cut into lots of "
+                f"{context.accumulation_steps} batch(es), but the optimizer "
+                f"accumulates {accumulation}: its lots are not what was sampled. Pass "
+                "the same `accumulation_steps` to the pipeline as "
+                "`gradient_accumulation_steps` to the optimizer."
+            )
+        return context.sampling
+    batches = context.sampling.steps_per_epoch
+    if batches % accumulation:
+        raise ValueError(
+            f"`gradient_accumulation_steps` must divide the {batches} batches of an "
+            "epoch: a lot that spans two epochs can hold an example twice. "
+            f"Received: gradient_accumulation_steps={accumulation}"
+        )
+    return Shuffled(
+        steps_per_epoch=batches // accumulation,
+        rate=min(1.0, accumulation * context.sampling.rate),
+    )
