@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_dp_ext.accounting import events
@@ -21,11 +22,14 @@ class Claim:
         published: The event that the paper's accounting would use, or `None`
             where the paper claims exactly what is proven.
         caveat: Why the two differ, in plain words; shown as a warning.
+        releases_per_lot: How many of the optimizer's releases see the same lot. If
+            there are several, the events describe all of them together.
     """
 
     proven: Event
     published: Event | None = None
     caveat: str | None = None
+    releases_per_lot: int = 1
 
     def between(self, start: int, stop: int) -> list[tuple[Claim, int]]:
         """The claims of releases `start` up to `stop`, each with its count.
@@ -48,9 +52,13 @@ class Claim:
     def sampled(
         self, sampling: Sampling, start: int, stop: int
     ) -> list[tuple[Claim, Sampling, int]]:
-        """The same with their sampling, whose first release is `start`."""
+        """The same with their sampling, whose first release is `start`.
+
+        What is counted are lots: the unit of sampling.
+        """
         entries, done = [], 0
-        for claim, count in self.between(start, stop):
+        for claim, releases in self.between(start, stop):
+            count = math.ceil(releases / self.releases_per_lot)
             parts = sampling.windows(done, done + count)
             entries += [(claim, sampling, part) for part in parts if part > 0]
             done += count
@@ -71,6 +79,7 @@ class Claim:
             "proven": self.proven.serialize(),
             "published": self.published and self.published.serialize(),
             "caveat": self.caveat,
+            "releases_per_lot": self.releases_per_lot,
         }
 
     @classmethod
@@ -81,4 +90,60 @@ class Claim:
             events.get(config["proven"]),
             published and events.get(published),
             config["caveat"],
+            config.get("releases_per_lot", 1),
         )
+
+
+def lot_claim(parts: Sequence[tuple[Claim, int]], releases_per_lot: int) -> Claim:
+    """One claim for all releases that see the same lot.
+
+    Gaussian releases of one lot are one release with the inverse variances added,
+    amplified once. For other noise no amplification of several releases is known:
+    they count as if every example took part.
+
+    Args:
+        parts: The claim of one release, and how often it is made on the lot.
+        releases_per_lot: How many of them the optimizer counts that keeps the ledger.
+
+    Raises:
+        ValueError: If a claim depends on the number of its release.
+    """
+    caveats = dict.fromkeys(claim.caveat for claim, _ in parts if claim.caveat)
+    published = None
+    if any(claim.published for claim, _ in parts):
+        published = _composed([(c.published or c.proven, n) for c, n in parts])
+    return Claim(
+        _composed([(claim.proven, count) for claim, count in parts]),
+        published,
+        " ".join(caveats) or None,
+        releases_per_lot,
+    )
+
+
+def _composed(parts: Sequence[tuple[Event, int]]) -> Event:
+    flat: list[Event] = []
+    for event, count in parts:
+        if isinstance(event, events.ScheduledRelease):
+            raise ValueError(
+                "A noise schedule is not supported where a training step makes several "
+                "private updates on one lot: use the same noise in every release. "
+                f"Received: {event}"
+            )
+        inner = event.events if isinstance(event, events.ComposedRelease) else (event,)
+        flat += count * [_as_gaussian(single) for single in inner]
+    if not all(
+        isinstance(event, (events.GaussianRelease, events.FullBatchRelease))
+        for event in flat
+    ):
+        flat = [
+            event
+            if isinstance(event, events.FullBatchRelease)
+            else events.FullBatchRelease(event)
+            for event in flat
+        ]
+    return events.ComposedRelease(tuple(flat))
+
+
+def _as_gaussian(event: Event) -> Event:
+    convert = getattr(event, "as_gaussian", None)
+    return (convert and convert()) or event

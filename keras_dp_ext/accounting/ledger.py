@@ -104,6 +104,7 @@ class Ledger:
             last = self._segments[-1] if len(self._segments) > self._sealed else None
             if last and (last.claim, last.sampling) == (claim, sampling):
                 epoch = getattr(sampling, "steps_per_epoch", 1)
+                epoch *= claim.releases_per_lot
                 if (start - last.start) % epoch == 0:
                     return
             self._segments.append(Segment(start, claim, sampling))

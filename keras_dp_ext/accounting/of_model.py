@@ -48,15 +48,23 @@ def epsilon_of(
 
 
 def private_optimizer_of(model: Any) -> Any:
-    """The model's optimizer; an error if it is not private."""
+    """The model's optimizer, or another private one among its attributes (a GAN's).
+
+    Of several that train on the same lots, each has the releases of all of them in
+    its ledger.
+
+    Raises:
+        ValueError: If none is private.
+    """
     optimizer = getattr(model, "optimizer", None)
-    if not hasattr(optimizer, "privacy_claim"):
-        raise ValueError(
-            "Epsilon needs a private optimizer, such as "
-            "`keras_dp_ext.optimizers.DPSGD`: this training has no privacy at "
-            f"all. Received: optimizer={type(optimizer).__name__}"
-        )
-    return optimizer
+    for candidate in (optimizer, *vars(model).values()):
+        if hasattr(candidate, "privacy_claim"):
+            return candidate
+    raise ValueError(
+        "Epsilon needs a private optimizer, such as "
+        "`keras_dp_ext.optimizers.DPSGD`: this training has no privacy at "
+        f"all. Received: optimizer={type(optimizer).__name__}"
+    )
 
 
 def record_layers_of(model: Any, data: Any = None) -> None:
@@ -65,7 +73,7 @@ def record_layers_of(model: Any, data: Any = None) -> None:
     from keras_dp_ext.data.layers import adapted
 
     layers = [*adapted.layers_of_model(model), *adapted.layers_of_pipeline(data)]
-    adapted.record_layers(model.optimizer.ledger, layers)
+    adapted.record_layers(private_optimizer_of(model).ledger, layers)
 
 
 def entries_of(optimizer: Any, releases: int | None = None) -> list[LedgerEntry]:

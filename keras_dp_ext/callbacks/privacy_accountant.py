@@ -163,6 +163,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         if not self._opened:
             return
+        self._optimizer().on_claim_change(None)
         # Of what follows nobody may know the sampling: it counts as full
         # participations. If there is nothing, nothing is recorded.
         self._optimizer()._open_segment(FullBatch(), self._context)
@@ -260,6 +261,11 @@ class PrivacyAccountant(keras.callbacks.Callback):
             if caveat not in already:
                 warnings.warn(caveat, stacklevel=2)
         self._releases_at_least = self.releases
+        optimizer.on_claim_change(self._check_target)
+        self._check_target()
+
+    def _check_target(self) -> None:
+        """Also called when the traced step makes several releases on one lot."""
         if self.target_epsilon is not None:
             self._limit = self._affordable()
             self._require_another_execution()
@@ -271,7 +277,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if plan.get("steps") and plan.get("epochs"):
             accumulation = self._optimizer().gradient_accumulation_steps or 1
             lots = math.ceil(plan["steps"] * plan["epochs"] / accumulation)
-            planned = spent + lots + self._releases_per_execution()
+            planned = spent + lots * self._optimizer().releases_per_lot
+            planned += self._releases_per_execution()
         return calibration.calibrate_releases(
             lambda releases: self._epsilon(releases, "proven"),
             self.target_epsilon,
@@ -295,7 +302,9 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def _releases_per_execution(self) -> int:
         """The most releases between two looks at the counter."""
         steps = getattr(self.model, "steps_per_execution", 1) or 1
-        return math.ceil(steps / (self._optimizer().gradient_accumulation_steps or 1))
+        optimizer = self._optimizer()
+        lots = math.ceil(steps / (optimizer.gradient_accumulation_steps or 1))
+        return lots * optimizer.releases_per_lot
 
 
 def _agreed(name: str, given: int | None, found: int | None) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
-from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling
+from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling, Unknown
 from keras_dp_ext.accounting.ledger import stated_sampling
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.eager_step import eager_step
@@ -27,8 +27,14 @@ from keras_dp_ext.optimizers.private_step import (
     trace_step_on_loss,
 )
 from keras_dp_ext.optimizers.release import Release
+from keras_dp_ext.optimizers.shared_lot import (
+    claim_of_lot,
+    companions,
+    most_releases_per_lot,
+)
 from keras_dp_ext.optimizers.spending import Spending
 from keras_dp_ext.optimizers.state import TrainingState, Untracked
+from keras_dp_ext.optimizers.training_session import check_release_counts
 
 # Constants of the traced step and terms of the claim: both must stay the same.
 _FIXED_ONCE_BUILT = frozenset(
@@ -337,9 +343,11 @@ class PrivateOptimizer:
         """
         super().finalize_variable_values(var_list)
         self._discard_unfinished_lot()
+        context = find_fit(self)
         if self.built and self.ledger.segments and not self._state.sampling_is_stated:
             # What follows may be drawn in another way: it counts in full.
-            self._open_segment(FullBatch(), find_fit(self))
+            self._open_segment(FullBatch(), context)
+        check_release_counts(None if context is None else context.model)
 
     def _discard_unfinished_lot(self) -> None:
         self._release.discard_unfinished_lot()
@@ -431,7 +439,14 @@ class PrivateOptimizer:
     # Accounting ------------------------------------------------------------
 
     def privacy_claim(self) -> Claim:
-        """What one release costs: proven, and as published."""
+        """What one lot costs: proven, and as published.
+
+        A lot is one release, unless the training step makes several.
+        """
+        return claim_of_lot(self)
+
+    def _own_claim(self) -> Claim:
+        """What one release of this optimizer costs."""
         if not self.built:
             raise ValueError(
                 "The optimizer does not know the model yet. Call "
@@ -445,6 +460,42 @@ class PrivateOptimizer:
             return claim
         caveat = " ".join(filter(None, [claim.caveat, _SEED_CAVEAT]))
         return dataclasses.replace(claim, caveat=caveat)
+
+    def _revise_claim(self) -> None:
+        """The step turned out to release more often on one lot than was thought."""
+        if hasattr(self.mechanism, "recorded_events"):
+            recorded = self.mechanism.recorded_events(self._claimed_group())
+            if recorded is not None:
+                raise ValueError(
+                    f"{type(self).__name__} as published knows the cost of a release "
+                    "only afterwards, which is not supported where a training step "
+                    "makes several private updates on one lot."
+                )
+        sampling = self._recorded_sampling()
+        for other in companions(self):
+            if not _is_known(sampling):
+                # An accountant was told how batches are drawn, and told that one.
+                sampling = other._recorded_sampling()
+        if sampling is not None:
+            self._spending.open_segment(self.privacy_claim(), sampling)
+        if self._state.claim_observer is not None:
+            self._state.claim_observer()
+
+    def _recorded_sampling(self) -> Sampling | None:
+        segments = self.ledger.segments
+        return segments[-1].sampling if segments else None
+
+    def on_claim_change(self, observer: Callable[[], None] | None) -> None:
+        """Calls `observer` when a traced step turns out to cost more than one release.
+
+        It may raise, before the step has run.
+        """
+        self._state.claim_observer = observer
+
+    @property
+    def releases_per_lot(self) -> int:
+        """How often this optimizer releases on one lot, at the most."""
+        return most_releases_per_lot(self)
 
     def _warn_of_reproducible_noise(self) -> None:
         """Once; an accountant that has warned already is enough."""
@@ -575,6 +626,10 @@ def _without_autograph():
     from tensorflow.python.autograph.core import ag_ctx
 
     return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED)
+
+
+def _is_known(sampling: Sampling | None) -> bool:
+    return sampling is not None and not isinstance(sampling, Unknown)
 
 
 def _is_symbolic(tensor) -> bool:

@@ -14,6 +14,7 @@ from keras_dp_ext.gradients.graph.cudnn import without_cudnn
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.optimizers import padding
 from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, expected_lot
+from keras_dp_ext.optimizers.shared_lot import register_release
 from keras_dp_ext.optimizers.training_session import (
     begin_session,
     guard_train_function,
@@ -28,14 +29,14 @@ def trace_step_on_loss(
     """Traces one private update from the scalar loss of Keras' training step."""
     context = find_fit(optimizer)
     separated = separate(loss)
-    mask = padding.examples_mask(context)
     trace_step(
         optimizer,
-        padding.masked_losses(separated.per_example, mask),
+        separated.per_example,
         separated.data_independent,
         variables,
         context,
     )
+    mask = padding.examples_mask(context)
     if mask is not None:
         padding.correct_loss_log(context.model, loss, separated, mask)
         if context.is_masked and optimizer._state.first_time("unweighted metrics"):
@@ -69,6 +70,7 @@ def trace_step(
     losses = without_cudnn(losses)
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
+    losses = padding.masked_losses(losses, padding.examples_mask(context))
     penalty_gradients = _penalty_gradients(penalties, variables)
     with private_update(
         losses,
@@ -84,6 +86,7 @@ def trace_step(
         ).verify()
         sums = optimizer.mechanism.bound(gradients)
         _count_dropped(optimizer, gradients)
+        register_release(optimizer, losses)
         release(optimizer, sums, penalty_gradients, variables, losses, group, context)
 
 

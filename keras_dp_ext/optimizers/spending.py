@@ -29,6 +29,7 @@ class Spending:
 
     def __init__(self, name: str, noise_source: NoiseSource):
         self._noise_source = noise_source
+        self._restored = 0
         # Not by `add_variable`: a checkpoint must not set the counter back.
         with keras.name_scope(name):
             self.releases = keras.Variable(
@@ -44,6 +45,11 @@ class Spending:
     def count(self) -> int:
         with tf.init_scope():
             return int(self.releases.numpy())
+
+    @property
+    def executed(self) -> int:
+        """Releases of this process; `count` also has what was restored."""
+        return self.count - self._restored
 
     def open_segment(self, claim: Claim, sampling: Sampling) -> None:
         """Records mechanism and sampling for all releases from now on."""
@@ -86,6 +92,8 @@ class Spending:
 
     def restore(self, releases: int, ledger_text: str) -> None:
         """Adds what a checkpoint has spent to what is known already."""
+        before = self.count
         saved = Ledger.from_json(ledger_text)
         self.releases.assign(self.ledger.restore(saved, releases))
+        self._restored += self.count - before
         self._noise_source.renew()

@@ -29,6 +29,7 @@ class TrainingState:
         seen_lot: The lot size that was seen first, where none was declared.
         examples_per_microbatch: What `num_microbatches` means for these data.
         warned: Which warnings were given already.
+        claim_observer: Called when the claim of the open segment has changed.
         former_counters: Release counters of the optimizers that this one continues.
     """
 
@@ -42,6 +43,7 @@ class TrainingState:
     seen_lot: int | None = None
     examples_per_microbatch: int | None = None
     warned: set[str] = dataclasses.field(default_factory=set)
+    claim_observer: Callable[[], None] | None = None
     former_counters: list[keras.Variable] = dataclasses.field(default_factory=list)
 
     def take_pending_loss(self) -> tf.Tensor | None:

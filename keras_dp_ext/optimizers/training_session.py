@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
+
+import keras
 
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch, Unknown
 from keras_dp_ext.accounting.of_model import record_layers_of
 from keras_dp_ext.data.sampling.lots import sampling_of_lots
 from keras_dp_ext.optimizers.lot_size import declared_lot
+from keras_dp_ext.optimizers.shared_lot import most_releases_per_lot
 
 
 def begin_session(optimizer: Any, context: FitContext | None) -> None:
@@ -29,10 +34,13 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
     if state.session() is session:
         return
     state.session = weakref.ref(session)
-    # In a thread of its own, as this may be called while a graph is traced, by one
-    # of several replicas.
+    in_another_thread(lambda: _enter_session(optimizer, context, session))
+
+
+def in_another_thread(function: Callable[[], Any]) -> Any:
+    """Runs what reads or writes variables, while this thread traces a graph."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        thread.submit(_enter_session, optimizer, context, session).result()
+        return thread.submit(function).result()
 
 
 def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> None:
@@ -78,28 +86,85 @@ class GuardedTrainFunction:
     The update is divided by the public batch size, a constant of the traced graph.
     Keras keeps that graph for the next `fit`, which may have another `batch_size`,
     and for every `train_on_batch`: both would be divided by a number that is not
-    theirs. The optimizer is also told where another training begins.
+    theirs. The optimizers are also told where another training begins.
+
+    And releases are counted: a step that makes more of them on one lot than were seen
+    when it was traced (a `tf.function` that is called twice) costs more than is known.
+
+    Args:
+        function: Keras' own training function.
+        model: The model that it trains.
     """
 
-    def __init__(self, function, optimizer, model, lot: int | None):
-        self._function = function
-        self._optimizer = weakref.ref(optimizer)
+    def __init__(self, function: Callable, model: keras.Model):
+        self.function = function
         self._model = weakref.ref(model)
-        self._lot = lot
+        self._guarded: list[_Guarded] = []
         self._checked = lambda: None
+        self._calls = 1  # The one under way.
+
+    def add(self, optimizer: Any, lot: int | None) -> None:
+        """Guards the updates of one more optimizer, for this `lot`."""
+        self._guarded = [g for g in self._guarded if g.optimizer() is not optimizer]
+        count = in_another_thread(lambda: optimizer._spending.executed)
+        self._guarded.append(_Guarded(weakref.ref(optimizer), lot, count, self._calls))
 
     def __call__(self, iterator):
+        self._calls += 1
         # One iterator is one epoch or one batch: look no more often than that.
         if self._checked() is iterator:
-            return self._function(iterator)
-        optimizer, model = self._optimizer(), self._model()
-        context = find_fit(optimizer)
-        begin_session(optimizer, context)
-        if declared_lot(optimizer, context) not in (None, self._lot):
-            model.make_train_function(force=True)
-            return model.train_function(iterator)
+            return self.function(iterator)
+        self.check_counts(finished=self._calls - 1)
+        model = self._model()
+        for guarded in self._guarded:
+            optimizer = guarded.optimizer()
+            context = find_fit(optimizer)
+            begin_session(optimizer, context)
+            if declared_lot(optimizer, context) not in (None, guarded.lot):
+                model.make_train_function(force=True)
+                return model.train_function(iterator)
         self._checked = weakref.ref(iterator)
-        return self._function(iterator)
+        return self.function(iterator)
+
+    def check_counts(self, finished: int | None = None) -> None:
+        """Raises if there were more releases than the traced steps have."""
+        finished = self._calls if finished is None else finished
+        model = self._model()
+        steps = getattr(model, "steps_per_execution", 1) or 1
+        for guarded in self._guarded:
+            optimizer = guarded.optimizer()
+            lots = (finished - guarded.first_call + 1) * steps
+            seen = optimizer._spending.executed - guarded.releases
+            known = most_releases_per_lot(optimizer)
+            most = -(-lots * known // optimizer._accumulation_steps)
+            if seen <= most:
+                continue
+            # Nothing is known of them but their number.
+            optimizer.ledger.add(optimizer._own_claim(), FullBatch(), seen)
+            raise ValueError(
+                f"The training step released {seen} updates on {lots} batches, where "
+                f"at most {most} were seen when it was traced: a private update runs "
+                "inside of a `tf.function` that is called several times on one batch. "
+                "Call it once for each batch, or make the inner function a plain "
+                "Python function. The releases were recorded without amplification."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Guarded:
+    """One optimizer, as it was when its update was traced.
+
+    Attributes:
+        optimizer: Refers to it.
+        lot: The public lot size that is part of the trace.
+        releases: Its counter then.
+        first_call: The number of the call in which it was traced.
+    """
+
+    optimizer: Callable[[], Any]
+    lot: int | None
+    releases: int
+    first_call: int
 
 
 def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
@@ -107,8 +172,13 @@ def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
     if context is None or context.model.train_function is None:
         return
     model = context.model
-    function = model.train_function
+    if not isinstance(model.train_function, GuardedTrainFunction):
+        model.train_function = GuardedTrainFunction(model.train_function, model)
+    model.train_function.add(optimizer, declared_lot(optimizer, context))
+
+
+def check_release_counts(model: keras.Model | None) -> None:
+    """At the end of a training: see `GuardedTrainFunction.check_counts`."""
+    function = getattr(model, "train_function", None)
     if isinstance(function, GuardedTrainFunction):
-        function = function._function
-    lot = declared_lot(optimizer, context)
-    model.train_function = GuardedTrainFunction(function, optimizer, model, lot)
+        function.check_counts()

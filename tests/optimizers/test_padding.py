@@ -75,7 +75,26 @@ def inner_function():
     return CallsAnInnerFunction([keras.Input([4]), dense()])
 
 
-MODELS = [activity_regularizer, add_loss, compute_loss, train_step, inner_function]
+class Minimizes(keras.Sequential):
+    def train_step(self, data):
+        x, y, _ = data
+        losses = keras.ops.mean(keras.ops.square(y - self(x) + 5.0), axis=-1)
+        self.optimizer.minimize(losses, self.trainable_weights)
+        return {"loss": keras.ops.mean(losses)}
+
+
+def minimize():
+    return Minimizes([keras.Input([4]), dense()])
+
+
+MODELS = [
+    activity_regularizer,
+    add_loss,
+    compute_loss,
+    train_step,
+    inner_function,
+    minimize,
+]
 
 
 def examples(count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,176 @@
+"""Which releases see the same lot: they compose first, and are amplified once.
+
+Sampling hides who takes part in a lot. Several releases on one lot (a critic that is
+updated five times, two optimizers in one `train_step`) hide it only once: accounted
+as independent lots they would cost far too little.
+
+While a training step is traced, every private update registers here. All updates of
+one traced step share its lot.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dp_ext.accounting.claim import Claim, lot_claim
+
+_STEP_GRAPH = "one_step_on_data"  # Keras' function of one batch.
+_LOCK = threading.RLock()
+
+
+@dataclasses.dataclass
+class SharedLot:
+    """The private updates in one traced step.
+
+    Attributes:
+        calls: How often an optimizer (by id) updates, on each replica.
+        optimizers: The optimizers, in the order of their first update.
+        conditional: Whether some update may be skipped.
+    """
+
+    calls: Counter = dataclasses.field(default_factory=Counter)
+    optimizers: list[weakref.ref] = dataclasses.field(default_factory=list)
+    conditional: bool = False
+
+    def count(self, optimizer: Any) -> int:
+        """How often `optimizer` releases on one lot."""
+        return max(
+            (n for (key, _), n in self.calls.items() if key == id(optimizer)),
+            default=0,
+        )
+
+    def members(self) -> list[Any]:
+        alive = [reference() for reference in self.optimizers]
+        return [optimizer for optimizer in alive if optimizer is not None]
+
+
+_LOTS: weakref.WeakKeyDictionary[Any, SharedLot] = weakref.WeakKeyDictionary()
+
+
+def register_release(optimizer: Any, losses: tf.Tensor) -> None:
+    """Notes that the step that is being traced releases once more on its lot.
+
+    Args:
+        optimizer: The private optimizer.
+        losses: In the graph of the update.
+
+    Raises:
+        ValueError: If it cannot be known how often the lot is released.
+    """
+    step_graph, inside = _enclosing_step(losses.graph)
+    if any(_is_loop(graph) for graph in inside):
+        raise ValueError(
+            "A private update inside of a TensorFlow loop releases the same lot an "
+            "unknown number of times, and epsilon could not be told. Write the loop in "
+            "Python (`for _ in range(5)`), so that every update is traced."
+        )
+    with _LOCK:
+        lot = _LOTS.setdefault(step_graph, SharedLot())
+        if not any(member is optimizer for member in lot.members()):
+            lot.optimizers.append(weakref.ref(optimizer))
+        lot.calls[id(optimizer), _replica()] += 1
+        lot.conditional |= any(_is_branch(graph) for graph in inside)
+        members = lot.members()
+        if len(members) == 1 and lot.count(optimizer) == 1:
+            return
+        _check(lot, members)
+    # In a thread of its own, where no graph is being traced: counters are read.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        for member in members:
+            thread.submit(member._revise_claim).result()
+
+
+def claim_of_lot(optimizer: Any) -> Claim:
+    """What one lot costs on which `optimizer` releases, with all its companions.
+
+    Steps of different structure may be alive at the same time (the last batch of an
+    epoch is traced apart). The greatest number of releases counts for the cost of a
+    lot, the smallest for how many lots there were.
+    """
+    own = optimizer._own_claim()
+    with _LOCK:
+        lots = [lot for lot in _LOTS.values() if lot.count(optimizer)]
+        most: Counter = Counter()
+        members = {id(m): m for lot in lots for m in lot.members()}
+        for lot in lots:
+            for member in lot.members():
+                most[id(member)] = max(most[id(member)], lot.count(member))
+        least = min((lot.count(optimizer) for lot in lots), default=1)
+    if sum(most.values()) < 2:
+        return own
+    parts = [
+        (own if members[key] is optimizer else members[key]._own_claim(), count)
+        for key, count in most.items()
+    ]
+    return lot_claim(parts, releases_per_lot=least)
+
+
+def most_releases_per_lot(optimizer: Any) -> int:
+    """How often `optimizer` releases on one lot at the most."""
+    with _LOCK:
+        return max((lot.count(optimizer) for lot in _LOTS.values()), default=0) or 1
+
+
+def companions(optimizer: Any) -> list[Any]:
+    """Other optimizers that release on the same lots."""
+    with _LOCK:
+        return [
+            member
+            for lot in _LOTS.values()
+            if lot.count(optimizer)
+            for member in lot.members()
+            if member is not optimizer
+        ]
+
+
+def _check(lot: SharedLot, members: Sequence[Any]) -> None:
+    if lot.conditional:
+        raise ValueError(
+            "Several private updates share a lot, and one of them is inside of a "
+            "`tf.cond`: it cannot be told how often the lot is released. Make every "
+            "update of the step unconditional, or train with one optimizer."
+        )
+    if any(member._accumulation_steps > 1 for member in members):
+        raise ValueError(
+            "Argument `gradient_accumulation_steps` must be None where a training step "
+            "makes several private updates on one batch: each would be taken for a "
+            "batch of its own."
+        )
+
+
+def _enclosing_step(graph) -> tuple[Any, list[Any]]:
+    """The graph that handles one batch, and those between it and `graph`."""
+    chain = [graph]
+    while getattr(chain[-1], "outer_graph", None) is not None:
+        outer = chain[-1].outer_graph
+        if not isinstance(outer, tf.__internal__.FuncGraph):
+            break
+        chain.append(outer)
+    for number, candidate in enumerate(chain):
+        if candidate.name == _STEP_GRAPH:
+            return candidate, chain[:number]
+    return chain[-1], chain[:-1]
+
+
+def _is_loop(graph) -> bool:
+    return type(graph).__name__ in ("WhileBodyFuncGraph", "WhileCondFuncGraph")
+
+
+def _is_branch(graph) -> bool:
+    return type(graph).__name__ == "CondBranchFuncGraph"
+
+
+def _replica() -> int:
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        return 0
+    number = tf.get_static_value(context.replica_id_in_sync_group)
+    return 0 if number is None else int(number)
