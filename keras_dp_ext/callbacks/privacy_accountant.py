@@ -23,6 +23,10 @@ from keras_dp_ext.accounting.of_model import (
 from keras_dp_ext.accounting.records import LedgerEntry
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling
 from keras_dp_ext.callbacks import hints, statement
+from keras_dp_ext.callbacks.live_epsilon import (
+    LiveEpsilon,
+    progress_bar_shows_values_as_they_are,
+)
 from keras_dp_ext.data.sampling.lots import sampling_of_lots
 
 
@@ -118,6 +122,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         self._releases_at_least = 0
         self._delta = delta
         self._warned_of_loss = False
+        self._live: LiveEpsilon | None = None
 
     # Keras' protocol ------------------------------------------------------
 
@@ -137,8 +142,11 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if not self._opened:
             self._open_segment()
             self._opened = True
+        self._live = self._live_epsilon()
 
     def on_train_batch_end(self, batch, logs=None):
+        if self._live is not None and logs is not None:
+            logs["epsilon"] = self._live.after(batch, self._limit)
         if self.target_epsilon is None:
             return
         per_execution = self._releases_per_execution()
@@ -212,6 +220,20 @@ class PrivacyAccountant(keras.callbacks.Callback):
             caveats=ledger.caveats(),
             assumed=ledger.assumed,
             uncovered=ledger.uncovered,
+        )
+
+    def _live_epsilon(self) -> LiveEpsilon | None:
+        """For the progress bar; `None` where it cannot be known beforehand."""
+        known_afterwards = hasattr(self._mechanism, "recorded_events")
+        if known_afterwards or not progress_bar_shows_values_as_they_are():
+            return None
+        return LiveEpsilon(
+            lambda releases: self._epsilon(releases, "proven"),
+            self.releases,
+            self._optimizer().gradient_accumulation_steps or 1,
+            steps=(self.params or {}).get("steps"),
+            # PLD takes its time.
+            points=1 if self.accountant == "pld" else 50,
         )
 
     def _epsilon(self, releases: int, figure: str) -> float:

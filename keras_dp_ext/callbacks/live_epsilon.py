@@ -1,0 +1,63 @@
+"""Epsilon in the progress bar, between the ends of two epochs."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+
+import keras
+
+
+class LiveEpsilon:
+    """What an epoch has spent at most, batch by batch.
+
+    An exact figure for every batch would cost time, and counting the releases would make
+    Keras wait for the device. So epsilon is computed at a few points of the epoch, and
+    what is shown is that of the next one: never less than what is spent, and, as epsilon
+    grows with every release, never falling.
+
+    Args:
+        epsilon_of: From a number of releases to epsilon.
+        releases: Releases before this epoch.
+        accumulation: Batches of one release.
+        steps: Batches of the epoch, if known.
+        points: At how many points of the epoch epsilon is computed.
+    """
+
+    def __init__(
+        self,
+        epsilon_of: Callable[[int], float],
+        releases: int,
+        accumulation: int = 1,
+        steps: int | None = None,
+        points: int = 50,
+    ):
+        self._epsilon_of = epsilon_of
+        self._releases = releases
+        self._accumulation = accumulation
+        self._planned = None if not steps else math.ceil(steps / accumulation)
+        self._stride = max(1, math.ceil((self._planned or points) / points))
+        self._known: dict[int, float] = {}
+
+    def after(self, batch: int, limit: float = math.inf) -> float:
+        """Epsilon after this batch, at most.
+
+        Args:
+            batch: Index of the batch in its epoch.
+            limit: Releases, in all, after which the training will stop.
+        """
+        made = math.ceil((batch + 1) / self._accumulation)
+        point = self._stride * math.ceil(made / self._stride)
+        if self._planned is not None and made <= self._planned:
+            point = min(point, self._planned)
+        point = max(made, min(point, limit - self._releases))
+        if point not in self._known:
+            self._known[point] = self._epsilon_of(self._releases + point)
+        return self._known[point]
+
+
+def progress_bar_shows_values_as_they_are() -> bool:
+    """Older versions of Keras show the average over the epoch: too little."""
+    parameters = inspect.signature(keras.utils.Progbar.__init__).parameters
+    return "stateless_metrics" in parameters
