@@ -12,7 +12,7 @@ PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-full test-colab reproduce notebooks lint format install clean
+.PHONY: demo test test-full test-colab reproduce notebooks stubs lint format install clean
 
 install: $(STAMP)
 
@@ -64,6 +64,9 @@ reproduce: $(STAMP)
 # The outputs that are kept in the notebooks; data sets from $KERAS_DP_DATA if it is set.
 notebooks: $(STAMP)
 	$(BIN)/python notebooks/execute.py
+
+stubs: $(STAMP)
+	$(BIN)/python -m tools.stubs
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

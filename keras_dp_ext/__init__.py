@@ -32,12 +32,39 @@ _SUBPACKAGES = (
     "tf_privacy",
 )
 
-__all__ = [*_SUBPACKAGES, "__version__"]
+# What a first training needs, without the name of its subpackage. Editors read these
+# names in `__init__.pyi`.
+_AT_THE_TOP = {
+    "PrivacyAccountant": "callbacks",
+    "make_compatible": "models",
+    "make_private": "optimizers",
+    "poisson_batches": "data",
+    **dict.fromkeys(
+        (
+            "DPAdagrad",
+            "DPAdam",
+            "DPAdamW",
+            "DPRMSprop",
+            "DPSGD",
+            "DirectionalAdam",
+            "DirectionalSGD",
+            "EncodedAdam",
+            "EncodedSGD",
+            "TanhAdam",
+            "TanhSGD",
+        ),
+        "optimizers",
+    ),
+}
+
+__all__ = [*_SUBPACKAGES, *_AT_THE_TOP, "__version__"]
 
 
 def __getattr__(name: str):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _AT_THE_TOP:
+        return getattr(importlib.import_module(f"{__name__}.{_AT_THE_TOP[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

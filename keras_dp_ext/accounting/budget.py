@@ -76,7 +76,7 @@ def epsilon(
 
     >>> round(epsilon(noise_multiplier=1.1, num_examples=60_000, batch_size=256,
     ...               epochs=60, delta=1e-5), 2)
-    2.61
+    2.59
     """
     options = {"conversion": conversion} if conversion != "tight" else {}
     if entries is not None:
