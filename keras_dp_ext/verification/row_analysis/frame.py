@@ -148,7 +148,7 @@ class Frame:
             rule = find_content(op.type) if len(inputs) == len(op.inputs) else None
             value = None if rule is None else rule(op, inputs, self)
             return self._constants(op) if value is None else value
-        if any(value.role for value in inputs):
+        if any(value.role not in (None, "numbered") for value in inputs):
             return self._pieces(op, inputs, kinds)
         rule = find_transfer(op.type)
         if Kind.ONE_ROW in kinds and op.type not in _LISTS:

@@ -50,7 +50,8 @@ class Value:
             stands for those which are not known.
         length: Of a list.
         counts: Whether a constant vector holds `0, 1, 2, ...`.
-        role: What it tells about the pieces that `row` names: see `transfer/text.py`.
+        role: What it tells about the pieces that `row` names: see `transfer/text.py`;
+            or "numbered", if the last axis begins with the number of the example.
     """
 
     kind: Kind

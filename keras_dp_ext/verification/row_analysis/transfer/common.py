@@ -36,6 +36,13 @@ def along_batch(what: str) -> RowsLostError:
     return RowsLostError(f"{what} along the batch axis.")
 
 
+def by_number() -> RowsLostError:
+    return RowsLostError(
+        "moves entries to places that are given by numbers, which may be those of "
+        "another example."
+    )
+
+
 def needs_rank(*values: Value) -> None:
     if any(value.rank is None for value in values):
         raise RowsLostError("has inputs of unknown rank.", may_hide=False)

@@ -259,6 +259,22 @@ def extreme(op, inputs: Sequence[Value], frame) -> Value | None:
     return _with_content(_array([result] if op.get_attr("keep_dims") else result))
 
 
+@register_content("Unpack", "Split", "SplitV")
+def parts(op, inputs: Sequence[Value], frame) -> list[Value] | None:
+    content = inputs[1 if op.type == "Split" else 0].content
+    if content is None or content.ndim != 1:
+        return None
+    if op.type == "Unpack":
+        return [_with_content(_array(entry)) for entry in content.tolist()]
+    sizes = [len(content) // len(op.outputs)] * len(op.outputs)
+    if op.type == "SplitV":
+        sizes = integers(inputs[1])
+        if sizes is None or -1 in sizes:
+            return None
+    ends = np.cumsum(sizes)
+    return [_with_content(content[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
+
+
 @register_content("Prod", "Sum")
 def reduction(op, inputs: Sequence[Value], frame) -> Value | None:
     content = inputs[0].content

@@ -56,4 +56,9 @@ def pack(op, inputs: Sequence[Value], frame) -> Value:
     shape = broadcast_shape([value.shape for value in inputs], None)
     shape = [rows.shape[n] if size is None else size for n, size in enumerate(shape)]
     shape.insert(axis, len(inputs))
-    return rows.with_shape(shape, rows.axis + (axis <= rows.axis))
+    result = rows.with_shape(shape, rows.axis + (axis <= rows.axis))
+    is_numbered = inputs[0].counts and rows.rank == axis == 1 and rows.layout == (1, 1)
+    if is_numbered and inputs[0].shape == (frame.batch,):
+        # `stack([range(batch), index], axis=1)`: each example looks up its own row.
+        result = dataclasses.replace(result, role="numbered")
+    return result

@@ -8,6 +8,7 @@ from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
 from keras_dp_ext.verification.row_analysis.transfer.common import (
     along_batch,
+    by_number,
     known_axes,
     needs_rank,
     only_rows,
@@ -157,10 +158,6 @@ _SEGMENTS = [
     "SegmentMax",
     "SegmentMin",
     "SegmentProd",
-    "UnsortedSegmentSum",
-    "UnsortedSegmentMax",
-    "UnsortedSegmentMin",
-    "UnsortedSegmentProd",
     "SparseSegmentSum",
     "SparseSegmentMean",
     "SparseSegmentSqrtN",
@@ -181,10 +178,7 @@ _SEGMENTS = [
 
 @register(*_SEGMENTS)
 def by_index(op, inputs: Sequence[Value], frame) -> Value:
-    raise RowsLostError(
-        "moves entries to places that are given by numbers, which may be those of "
-        "another example."
-    )
+    raise by_number()
 
 
 @register("PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction")

@@ -10,6 +10,7 @@ from keras_dp_ext.verification.row_analysis.registry import register
 from keras_dp_ext.verification.row_analysis.sizes import quotient
 from keras_dp_ext.verification.row_analysis.transfer.common import (
     along_batch,
+    by_number,
     integers,
     known_axes,
     needs_rank,
@@ -47,7 +48,13 @@ def indices(op, inputs: Sequence[Value], rank: int) -> list[Index] | None:
     count = next((len(values) for values in entries if values is not None), None)
     if count is None:
         return None
-    starts, stops, steps = ([_UNKNOWN] * count if v is None else v for v in entries)
+    # An entry that is not known must not be taken for one that is left out.
+    starts, stops, steps = (
+        [_UNKNOWN] * count
+        if values is None
+        else [_UNKNOWN if entry is None else entry for entry in values]
+        for values in entries
+    )
     masks = {
         name: op.get_attr(f"{name}_mask")
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
@@ -217,10 +224,21 @@ def gather_nd(op, inputs: Sequence[Value], frame) -> Value:
         if index.is_constant and isinstance(depth, int) and depth <= params.axis:
             place = params.axis - depth + index.rank - 1
             return frame.rows_like(params, op, place)
-        raise RowsLostError("takes entries by number, maybe of another example.")
+        if _is_numbered(params, index):
+            shape = (*index.shape[:-1], *params.shape[depth:])
+            return frame.rows(op, axis=0, shape=shape)
+        raise RowsLostError(
+            "takes entries by number, maybe of another example. Use "
+            "`tf.gather(x, index, batch_dims=1)`."
+        )
     if index.axis == index.rank - 1:
         raise along_batch("works")
     return frame.rows_like(index, op, index.axis)
+
+
+def _is_numbered(params: Value, index: Value) -> bool:
+    """Whether each example's index begins with its own number."""
+    return index.role == "numbered" and params.axis == 0 and params.layout == (1, 1)
 
 
 @register("Multinomial", "StatelessMultinomial")
@@ -261,3 +279,31 @@ def strided_slice_gradient(op, inputs: Sequence[Value], frame) -> Value:
     if entry.axis is None or not is_whole or sizes[entry.axis] != whole_size:
         raise along_batch("moves data")
     return frame.rows_like(upstream, op, entry.axis)
+
+
+@register("XlaDynamicUpdateSlice")
+def update_slice(op, inputs: Sequence[Value], frame) -> Value:
+    value, update, starts = inputs
+    only_rows(inputs, 0, 1)
+    needs_rank(value, update)
+    rows = same_rows([value, update])
+    start = None if starts.content is None else starts.content.tolist()[rows.axis]
+    if start != 0 or value.shape[rows.axis] != update.shape[rows.axis]:
+        raise along_batch("replaces a part")
+    return rows.with_shape(value.shape)
+
+
+@register(
+    "UnsortedSegmentSum",
+    "UnsortedSegmentMax",
+    "UnsortedSegmentMin",
+    "UnsortedSegmentProd",
+)
+def segments(op, inputs: Sequence[Value], frame) -> Value:
+    """By public numbers, along axes before that of the examples."""
+    value, numbers, _ = inputs
+    if not numbers.is_constant or not inputs[2].is_constant or numbers.rank is None:
+        raise by_number()
+    if value.axis < numbers.rank:
+        raise by_number()
+    return frame.rows_like(value, op, value.axis - numbers.rank + 1)
