@@ -29,6 +29,7 @@ _SUBPACKAGES = (
     "noise",
     "optimizers",
     "refining",
+    "reporting",
     "tf_privacy",
 )
 
@@ -39,6 +40,7 @@ _AT_THE_TOP = {
     "make_compatible": "models",
     "make_private": "optimizers",
     "poisson_batches": "data",
+    "report": "reporting",
     **dict.fromkeys(
         (
             "DPAdagrad",

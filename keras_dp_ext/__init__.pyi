@@ -12,6 +12,7 @@ from keras_dp_ext import models as models
 from keras_dp_ext import noise as noise
 from keras_dp_ext import optimizers as optimizers
 from keras_dp_ext import refining as refining
+from keras_dp_ext import reporting as reporting
 from keras_dp_ext import tf_privacy as tf_privacy
 from keras_dp_ext.callbacks import PrivacyAccountant as PrivacyAccountant
 from keras_dp_ext.data import poisson_batches as poisson_batches
@@ -28,5 +29,6 @@ from keras_dp_ext.optimizers import EncodedSGD as EncodedSGD
 from keras_dp_ext.optimizers import TanhAdam as TanhAdam
 from keras_dp_ext.optimizers import TanhSGD as TanhSGD
 from keras_dp_ext.optimizers import make_private as make_private
+from keras_dp_ext.reporting import report as report
 
 __version__: str

@@ -20,9 +20,10 @@ class LiveEpsilon:
     Args:
         epsilon_of: From a number of releases to epsilon.
         releases: Releases before this epoch.
-        accumulation: Batches of one release.
+        accumulation: Batches of one lot.
         steps: Batches of the epoch, if known.
         points: At how many points of the epoch epsilon is computed.
+        releases_per_lot: How many releases each lot makes.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class LiveEpsilon:
         accumulation: int = 1,
         steps: int | None = None,
         points: int = 50,
+        releases_per_lot: Callable[[], int] = lambda: 1,
     ):
         self._epsilon_of = epsilon_of
         self._releases = releases
         self._accumulation = accumulation
         self._planned = None if not steps else math.ceil(steps / accumulation)
         self._stride = max(1, math.ceil((self._planned or points) / points))
+        self._per_lot = releases_per_lot
         self._known: dict[int, float] = {}
 
     def after(self, batch: int, limit: float = math.inf) -> float:
@@ -47,14 +50,14 @@ class LiveEpsilon:
             batch: Index of the batch in its epoch.
             limit: Releases, in all, after which the training will stop.
         """
-        made = math.ceil((batch + 1) / self._accumulation)
-        point = self._stride * math.ceil(made / self._stride)
-        if self._planned is not None and made <= self._planned:
+        lots, per_lot = math.ceil((batch + 1) / self._accumulation), self._per_lot()
+        point = self._stride * math.ceil(lots / self._stride)
+        if self._planned is not None and lots <= self._planned:
             point = min(point, self._planned)
-        point = max(made, min(point, limit - self._releases))
-        if point not in self._known:
-            self._known[point] = self._epsilon_of(self._releases + point)
-        return self._known[point]
+        made = max(lots * per_lot, min(point * per_lot, limit - self._releases))
+        if made not in self._known:
+            self._known[made] = self._epsilon_of(self._releases + made)
+        return self._known[made]
 
 
 def progress_bar_shows_values_as_they_are() -> bool:

@@ -22,7 +22,7 @@ from keras_dp_ext.accounting.of_model import (
 )
 from keras_dp_ext.accounting.records import LedgerEntry
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling
-from keras_dp_ext.callbacks import hints, statement
+from keras_dp_ext.callbacks import hints, last_settings, statement
 from keras_dp_ext.callbacks.live_epsilon import (
     LiveEpsilon,
     progress_bar_shows_values_as_they_are,
@@ -233,6 +233,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
             self.releases,
             self._optimizer().gradient_accumulation_steps or 1,
             steps=(self.params or {}).get("steps"),
+            # Known only once the first step has been traced.
+            releases_per_lot=lambda: self._optimizer().releases_per_lot,
             # PLD takes its time.
             points=1 if self.accountant == "pld" else 50,
         )
@@ -284,6 +286,12 @@ class PrivacyAccountant(keras.callbacks.Callback):
             if caveat not in already:
                 warnings.warn(caveat, stacklevel=2)
         self._releases_at_least = self.releases
+        last_settings.remember(
+            self.model,
+            delta=self._delta,
+            accountant=self.accountant,
+            target_epsilon=self.target_epsilon,
+        )
         optimizer.on_claim_change(self._check_target)
         self._check_target()
 

@@ -218,11 +218,13 @@ def _write(
 ) -> dict[str, Any]:
     """Writes privacy.json; returns the summary."""
     from keras_dp_ext.cli import _report
+    from keras_dp_ext.reporting.record import versions
 
     experiment.accountant.set_model(experiment.model)
     record = _report.privacy_record(experiment.accountant)
     _report.write_json(
-        directory / PRIVACY_FILE, {**record, "data": experiment.data.note}
+        directory / PRIVACY_FILE,
+        {**record, "data": experiment.data.note, "versions": versions()},
     )
     return {
         "dataset": experiment.data.name,
