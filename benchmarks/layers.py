@@ -272,7 +272,7 @@ def _clipped_sum(case: Case, batch: int):
     """`run(x)` gives the clipped sum, `truth(x)` the same by a tape per example."""
     import tensorflow as tf
 
-    from keras_dp_ext.bounding.l2_clip import l2_clipped_sum
+    from keras_dp_ext.bounding import L2Clip
     from keras_dp_ext.gradients import per_example_gradients
 
     model = case.model()
@@ -283,7 +283,7 @@ def _clipped_sum(case: Case, batch: int):
     @tf.function(input_signature=signature, autograph=False)
     def run(x):
         losses = per_example_losses(model(x))
-        return l2_clipped_sum(per_example_gradients(losses, variables), 1.0)
+        return L2Clip(1.0).sum(per_example_gradients(losses, variables))
 
     @tf.function(input_signature=signature, autograph=False)
     def plain(x):

@@ -96,7 +96,7 @@ def audit_mechanism(
     """
     _check(delta, runs, steps, sampling_rate, confidence, stage)
     mechanism, shapes, group = _resolve(mechanism, shapes, examples_per_microbatch)
-    if steps > 1 and getattr(mechanism, "needs_direction", False):
+    if steps > 1 and mechanism.needs_direction:
         raise ValueError(
             "Argument `steps` must be 1 for a mechanism that needs the full-batch "
             f"gradient before every release. Received: steps={steps}"
@@ -243,7 +243,7 @@ def _claimed(
     published = proven if claim.published is None else epsilon(claim.published)
     # Some papers have an accounting of their own, for a sampling of their own. The
     # greater figure is harder to refute.
-    own = getattr(mechanism, "published_epsilon", lambda steps: None)(steps)
+    own = mechanism.published_epsilon(steps)
     budget = getattr(mechanism, "published_budget", None)
     if own is not None and budget is not None and budget.delta == delta:
         published = max(published, own)

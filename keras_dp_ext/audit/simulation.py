@@ -56,7 +56,7 @@ class Simulation:
         self.mechanism.build(variables, self._add_variable)
         self._key = np.random.SeedSequence(seed).generate_state(2).view(np.int32)
         self._draws = 0
-        if getattr(self.mechanism, "needs_direction", False):
+        if self.mechanism.needs_direction:
             # Published beforehand, so the adversary knows it: part of the state.
             zeros = [tf.zeros(shape) for shape in self.shapes]
             self.mechanism.release_direction(zeros, self._fresh_key(), 0)

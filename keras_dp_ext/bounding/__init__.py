@@ -1,7 +1,23 @@
 """BOUND stages: what limits the influence of one example on the sum."""
 
-# Only what needs no TensorFlow; the bounds themselves live in their modules.
+# None of these imports TensorFlow before it bounds a gradient.
+from keras_dp_ext.bounding.base import Bound, get
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.bounding.empirical import EmpiricalDistribution
+from keras_dp_ext.bounding.encoded import Encoding
+from keras_dp_ext.bounding.l1_clip import L1Clip
+from keras_dp_ext.bounding.l2_clip import L2Clip
+from keras_dp_ext.bounding.normalized import Normalized
+from keras_dp_ext.bounding.tanh_filter import TanhFilter
 
-__all__ = ["Codebook", "EmpiricalDistribution"]
+__all__ = [
+    "Bound",
+    "Codebook",
+    "EmpiricalDistribution",
+    "Encoding",
+    "L1Clip",
+    "L2Clip",
+    "Normalized",
+    "TanhFilter",
+    "get",
+]

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+import dataclasses
 
-from keras_dp_ext.gradients.base import PerExampleGradients
+from keras_dp_ext.accounting.sensitivity import L2Sensitivity
+from keras_dp_ext.bounding.base import Bound
+from keras_dp_ext.noise.base import check_positive
 
 
-def l2_clipped_sum(
-    gradients: PerExampleGradients, l2_norm_clip: float
-) -> list[tf.Tensor]:
-    """`sum_b g_b * min(1, C / |g_b|)`, with `|.|` over all variables together.
+@dataclasses.dataclass(frozen=True)
+class L2Clip(Bound):
+    """`g * min(1, C / |g|)`, with `|.|` over all variables together.
 
     Uses norms and a weighted sum only: no per-example gradient is built where the
     engine knows a cheaper way.
+
+    Args:
+        l2_norm_clip: The greatest L2 norm `C` of a row.
+
+    Example:
+
+    >>> from keras_dp_ext import bounding
+    >>> bounding.L2Clip(1.5).sensitivity(num_parameters=10)
+    L2Sensitivity(norm=1.5)
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016), Algorithm 1.
     """
-    norm = tf.sqrt(gradients.norm_squared())
-    # A row of norm 0 keeps its zeros: C / 0 is infinite, the minimum is 1.
-    coefficients = tf.minimum(1.0, l2_norm_clip / norm)
-    return gradients.weighted_sum(coefficients)
+
+    l2_norm_clip: float = 1.0
+
+    def __post_init__(self):
+        check_positive("l2_norm_clip", self.l2_norm_clip)
+
+    def sum(self, gradients):
+        import tensorflow as tf
+
+        norm = tf.sqrt(gradients.norm_squared())
+        # A row of norm 0 keeps its zeros: C / 0 is infinite, the minimum is 1.
+        return gradients.weighted_sum(tf.minimum(1.0, self.l2_norm_clip / norm))
+
+    def sensitivity(self, num_parameters):
+        return L2Sensitivity(self.l2_norm_clip)

@@ -193,8 +193,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     @property
     def published_epsilon(self) -> float | None:
         """What the paper would print, for mechanisms that differ from theirs."""
-        own = getattr(self._mechanism, "published_epsilon", None)
-        value = own(self.releases) if own is not None else None
+        value = self._mechanism.published_epsilon(self.releases)
         if value is not None:
             return value
         claims = [claim for claim, _, _ in self._entries(self.releases)]

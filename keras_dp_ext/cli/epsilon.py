@@ -88,8 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _published(mechanism, training, epsilon) -> float:
     """What the paper would print; some have an accounting of their own."""
-    own = getattr(mechanism, "published_epsilon", None)
-    value = own and own(training.steps)
+    value = mechanism.published_epsilon(training.steps)
     return epsilon("published") if value is None else value
 
 

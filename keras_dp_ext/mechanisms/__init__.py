@@ -1,9 +1,10 @@
 """Mechanisms: each bounds, noises and refines, and says what it costs."""
 
 from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.mechanisms.composed import Composed
 from keras_dp_ext.mechanisms.directional import Directional
 from keras_dp_ext.mechanisms.dpsgd import DPSGD
 from keras_dp_ext.mechanisms.encoding import Encoded
 from keras_dp_ext.mechanisms.tanh import Tanh
 
-__all__ = ["DPSGD", "Directional", "Encoded", "Mechanism", "Tanh"]
+__all__ = ["DPSGD", "Composed", "Directional", "Encoded", "Mechanism", "Tanh"]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from keras_dp_ext.accounting import Claim
+    from keras_dp_ext.accounting.events import Event
     from keras_dp_ext.gradients import PerExampleGradients
 
 
@@ -84,6 +85,28 @@ class Mechanism(abc.ABC):
 
         Must not import TensorFlow when it is called.
         """
+
+    def published_epsilon(self, releases: int) -> float | None:
+        """What the paper would print, where it is not the epsilon of an event."""
+        del releases
+        return None
+
+    def recorded_events(
+        self, examples_per_microbatch: int
+    ) -> list[tuple[Event, int]] | None:
+        """What the executed releases cost, where that is known only afterwards.
+
+        Returns:
+            `(event, count)` for all releases so far, or `None` where `claim` says
+            it all.
+        """
+        del examples_per_microbatch
+        return None
+
+    @property
+    def needs_direction(self) -> bool:
+        """Whether every release must be preceded by `release_direction`."""
+        return False
 
     @classmethod
     def argument_names(cls) -> list[str]:

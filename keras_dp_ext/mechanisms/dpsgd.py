@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.sensitivity import gaussian_release
+from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.checks import check_noise_multiplier
 from keras_dp_ext.noise.base import check_positive
@@ -30,9 +31,7 @@ class DPSGD(Mechanism):
         self.noise_multiplier = noise_multiplier
 
     def bound(self, gradients):
-        from keras_dp_ext.bounding.l2_clip import l2_clipped_sum
-
-        return l2_clipped_sum(gradients, self.l2_norm_clip)
+        return L2Clip(self.l2_norm_clip).sum(gradients)
 
     def draw_noise(self, shapes, seed, step):
         from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
@@ -43,7 +42,6 @@ class DPSGD(Mechanism):
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         del num_parameters
-        # A microbatch of several examples is not added but changed: from one
-        # vector of norm C to another, so twice the sensitivity.
-        halved = 1.0 if examples_per_microbatch == 1 else 0.5
-        return Claim(events.GaussianRelease(halved * self.noise_multiplier))
+        return Claim(
+            gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch)
+        )

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_dp_ext import noise as noises
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.events import CodebookRelease, ScheduledRelease
+from keras_dp_ext.accounting.events import ScheduledRelease
+from keras_dp_ext.accounting.sensitivity import release_of
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.codebook import Codebook
+from keras_dp_ext.bounding.encoded import Encoding
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import Noise, NoiseSchedule, schedule
 from keras_dp_ext.refining import Denoising
 from keras_dp_ext.refining.denoising import check_distance
-
-# Encoding holds about three arrays of integers beside the gradients.
-_CHUNK_BYTES = 2 * 2**20
 
 
 class Encoded(Mechanism):
@@ -70,8 +68,8 @@ class Encoded(Mechanism):
     ):
         if denoise is not None:
             check_distance(denoise, argument="denoise")
-        codebooks.check_ranking(ranking)
-        self.codebook = codebooks.get(codebook)
+        self._bound = Encoding(codebook, ranking)
+        self.codebook = self._bound.codebook
         self.noise = noises.get(noise)
         self.denoise = denoise
         self.noise_schedule = schedule.get(noise_schedule)
@@ -100,30 +98,14 @@ class Encoded(Mechanism):
         return float(self._denoising_factor.numpy())
 
     def build(self, variables, add_variable):
-        sizes = [math.prod(variable.shape) for variable in variables]
-        self._check_layers(sizes)
+        self._bound.check_variables([math.prod(v.shape) for v in variables])
         if self.denoise is not None:
             self._denoising_factor = add_variable(
                 shape=(), dtype="float32", name="denoising_factor", initializer="ones"
             )
 
-    def _check_layers(self, sizes: list[int]) -> None:
-        layers = self.codebook.layer_sizes
-        if layers is not None and list(layers) != sizes:
-            raise ValueError(
-                "Argument `codebook` must have the sizes of the trainable variables, "
-                f"{sizes}, as its `layer_sizes`. Received: layer_sizes={layers}"
-            )
-
     def bound(self, gradients):
-        from keras_dp_ext.bounding.encoding import encode_rows
-
-        sizes = [shape.num_elements() for shape in gradients.shapes]
-        self._check_layers(sizes)
-        row_map = encode_rows(self.codebook.blocks(sum(sizes)), self.ranking)
-        if self.ranking == "bucket":
-            row_map = _fused(row_map)
-        return gradients.sum_of(row_map, _CHUNK_BYTES)
+        return self._bound.sum(gradients)
 
     def draw_noise(self, shapes, seed, step):
         import tensorflow as tf
@@ -149,9 +131,10 @@ class Encoded(Mechanism):
         return 1.0 if self.noise_schedule is None else self.noise_schedule(step)
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
-        # Encoded microbatches of several examples turn from one vector into another.
-        release = CodebookRelease(
-            self.noise, self.codebook, num_parameters, examples_per_microbatch > 1
+        release = release_of(
+            self._bound.sensitivity(num_parameters),
+            self.noise,
+            examples_per_microbatch,
         )
         if self.noise_schedule is None:
             return Claim(release)
@@ -162,18 +145,3 @@ class Encoded(Mechanism):
             for factor in self.noise_schedule.factors
         )
         return Claim(ScheduledRelease(self.noise_schedule.starts, scaled))
-
-
-def _fused(row_map):
-    """Compiles a row map by XLA, also where the model is trained without it.
-
-    Bucket ranking is a dozen passes over all per-example gradients, which XLA
-    fuses into a few: a whole step takes a third less time. The engine's chunks
-    have one shape, so that this compiles once. Not in eager mode, where each call
-    would compile anew, and not on macOS, whose accelerator has no XLA.
-    """
-    import tensorflow as tf
-
-    if tf.executing_eagerly() or sys.platform == "darwin":
-        return row_map
-    return tf.function(row_map, jit_compile=True, autograph=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
-from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.sensitivity import gaussian_release
+from keras_dp_ext.bounding.tanh_filter import TanhFilter
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.checks import check_guarantee, check_noise_multiplier
 from keras_dp_ext.noise.base import check_positive
@@ -60,28 +60,16 @@ class Tanh(Mechanism):
         chunk_bytes: int | None = None,
         log_norms: bool = False,
     ):
-        positive = {
-            "output_range": output_range,
-            "active_range": active_range,
-            "slope": slope,
-            "l2_norm_clip": l2_norm_clip,
-        }
-        for argument, value in positive.items():
-            check_positive(argument, value)
+        check_positive("l2_norm_clip", l2_norm_clip)
         check_noise_multiplier(noise_multiplier)
         check_guarantee(guarantee)
-        if guarantee == "proven" and output_range > 1e6 * l2_norm_clip:
-            # Squares of filtered entries below 1e-19 underflow: what they hide
-            # from the norm must stay far below the clip.
-            raise ValueError(
-                "Argument `output_range` must be at most 1e6 times `l2_norm_clip`. "
-                f"Received: output_range={output_range}, l2_norm_clip={l2_norm_clip}"
-            )
-        if chunk_bytes is not None and not chunk_bytes > 0:
-            raise ValueError(
-                "Argument `chunk_bytes` must be a positive number of bytes or None. "
-                f"Received: chunk_bytes={chunk_bytes}"
-            )
+        self._bound = TanhFilter(
+            output_range,
+            active_range,
+            slope,
+            l2_norm_clip if guarantee == "proven" else None,
+            chunk_bytes,
+        )
         self.output_range = output_range
         self.active_range = active_range
         self.slope = slope
@@ -106,15 +94,9 @@ class Tanh(Mechanism):
     def bound(self, gradients):
         import tensorflow as tf
 
-        from keras_dp_ext.bounding.tanh import row_norms, tanh_filter, tanh_rows
+        from keras_dp_ext.bounding.tanh import row_norms, tanh_filter
 
-        filter_rows = tanh_rows(
-            self.output_range,
-            self.active_range,
-            self.slope,
-            self.l2_norm_clip if self.guarantee == "proven" else None,
-        )
-        total = gradients.sum_of(filter_rows, self.chunk_bytes)
+        total = self._bound.sum(gradients)
         if self.log_norms:
 
             def statistics(rows):
@@ -145,15 +127,17 @@ class Tanh(Mechanism):
         return [deviation * normal for normal in standard_normals(shapes, seed)]
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
-        # A microbatch of several examples turns one row into another: twice the
-        # norm. The paper counts one example to a microbatch.
-        halved = 1.0 if examples_per_microbatch == 1 else 0.5
         if self.guarantee == "proven":
-            return Claim(events.GaussianRelease(halved * self.noise_multiplier))
-        sensitivity = self.output_range * math.sqrt(num_parameters)
+            return Claim(
+                gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch)
+            )
+        sensitivity = self._bound.sensitivity(num_parameters).norm
         return Claim(
-            proven=events.GaussianRelease(halved * self.noise_multiplier / sensitivity),
-            published=events.GaussianRelease(self.noise_multiplier),
+            proven=gaussian_release(
+                self.noise_multiplier, sensitivity, examples_per_microbatch
+            ),
+            # The paper counts one example to a microbatch.
+            published=gaussian_release(self.noise_multiplier, 1.0),
             caveat=(
                 "The tanh filter as printed gives no meaningful guarantee. It bounds "
                 "each coordinate of a gradient, so one example's L2 norm can reach "

@@ -4,6 +4,7 @@ import keras as _keras
 
 from keras_dp_ext._legacy_keras import refuse_legacy_keras as _refuse_legacy_keras
 from keras_dp_ext.mechanisms import DPSGD as _DPSGD
+from keras_dp_ext.mechanisms import Composed as _Composed
 from keras_dp_ext.mechanisms import Directional as _Directional
 from keras_dp_ext.mechanisms import Encoded as _Encoded
 from keras_dp_ext.mechanisms import Tanh as _Tanh
@@ -29,6 +30,9 @@ DirectionalAdam = make_private(_keras.optimizers.Adam, _Directional)
 for _name in ("Adadelta", "Adafactor", "Adamax", "Ftrl", "Lamb", "Lion", "Nadam"):
     if hasattr(_keras.optimizers, _name):
         make_private(getattr(_keras.optimizers, _name), _DPSGD)
+        make_private(getattr(_keras.optimizers, _name), _Composed)
+for _name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"):
+    make_private(getattr(_keras.optimizers, _name), _Composed)
 
 __all__ = [
     "DPSGD",

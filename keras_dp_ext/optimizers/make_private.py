@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_dp_ext.mechanisms import DPSGD
+from keras_dp_ext.mechanisms import DPSGD, Composed
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.for_budget import for_budget
 from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
@@ -31,7 +31,7 @@ _ARGUMENTS = """
 
 def make_private(
     optimizer_class: type[keras.optimizers.Optimizer],
-    mechanism: type[Mechanism] = DPSGD,
+    mechanism: type[Mechanism] | None = None,
     name: str | None = None,
     **arguments: Any,
 ):
@@ -40,7 +40,8 @@ def make_private(
     Args:
         optimizer_class: Any subclass of `keras.optimizers.Optimizer`.
         mechanism: What happens to the per-example gradients. The keywords of its
-            constructor become keywords of the optimizer.
+            constructor become keywords of the optimizer. By default `DPSGD`; with a
+            `bound`, `noise` or `refine` among the arguments, `Composed` of these.
         name: Name of the class; by default made of both names, as in `DPLion`.
         **arguments: If given, an optimizer is returned in place of the class.
 
@@ -54,7 +55,20 @@ def make_private(
     >>> optimizer = DPLion(learning_rate=1e-3, l2_norm_clip=1.0, noise_multiplier=1.1)
     >>> optimizer.get_config()["noise_multiplier"]
     1.1
+
+    A mechanism of your own needs no class, if its stages are there:
+
+    >>> optimizer = dp.optimizers.make_private(
+    ...     keras.optimizers.SGD,
+    ...     bound=dp.bounding.Encoding(),
+    ...     noise=dp.noise.StudentT(df=9, scale=1.0),
+    ...     refine=dp.refining.KSDenoising(),
+    ...     learning_rate=10.0,
+    ... )
     """
+    if mechanism is None:
+        composed = {"bound", "noise", "refine"} & set(arguments)
+        mechanism = Composed if composed else DPSGD
     if not (
         inspect.isclass(optimizer_class)
         and issubclass(optimizer_class, keras.optimizers.Optimizer)

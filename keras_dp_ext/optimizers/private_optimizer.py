@@ -463,14 +463,12 @@ class PrivateOptimizer:
 
     def _revise_claim(self) -> None:
         """The step turned out to release more often on one lot than was thought."""
-        if hasattr(self.mechanism, "recorded_events"):
-            recorded = self.mechanism.recorded_events(self._claimed_group())
-            if recorded is not None:
-                raise ValueError(
-                    f"{type(self).__name__} as published knows the cost of a release "
-                    "only afterwards, which is not supported where a training step "
-                    "makes several private updates on one lot."
-                )
+        if self.mechanism.recorded_events(self._claimed_group()) is not None:
+            raise ValueError(
+                f"{type(self).__name__} as published knows the cost of a release only "
+                "afterwards, which is not supported where a training step makes "
+                "several private updates on one lot."
+            )
         sampling = self._recorded_sampling()
         for other in companions(self):
             if not _is_known(sampling):

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.analysis.published_budget import PublishedBudget
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.checks import check_guarantee, check_noise_multiplier
@@ -226,14 +227,19 @@ class Directional(Mechanism):
         coordinate may have no noise at all. What has run is in `recorded_events`.
         """
         del num_parameters
-        halved = 1.0 if examples_per_microbatch == 1 else 0.5
         if self.guarantee == "proven":
-            return Claim(events.GaussianRelease(halved * self.noise_multiplier))
+            return Claim(
+                gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch)
+            )
         budget = self._effective_budget
         if self.direction == "uniform":
             # Equal weights make Eq. 11 to 13 isotropic: what is left of the
             # paper's error is its amplification, which is the accountant's to do.
-            return Claim(events.GaussianRelease(halved * budget.isotropic_multiplier))
+            return Claim(
+                gaussian_release(
+                    budget.isotropic_multiplier, 1.0, examples_per_microbatch
+                )
+            )
         published = events.GaussianRelease(budget.isotropic_multiplier)
         return Claim(
             proven=self._step_event(0.0),
@@ -271,10 +277,9 @@ class Directional(Mechanism):
         """
         if self.guarantee == "proven" or self._machine is None:
             return None
-        halved = 1.0 if examples_per_microbatch == 1 else 0.5
         counts = self._machine.multiplier_counts()
         recorded = [
-            (self._step_event(halved * multiplier), count)
+            (self._step_event(multiplier, examples_per_microbatch), count)
             for multiplier, count in counts
         ]
         unused = self._machine.direction_releases() - sum(n for _, n in counts)
@@ -282,8 +287,10 @@ class Directional(Mechanism):
             recorded.append((self._direction_event(), unused))
         return recorded
 
-    def _step_event(self, multiplier: float) -> events.Event:
-        release = events.GaussianRelease(multiplier)
+    def _step_event(
+        self, multiplier: float, examples_per_microbatch: int = 1
+    ) -> events.Event:
+        release = gaussian_release(multiplier, 1.0, examples_per_microbatch)
         if self.direction != "gradient":
             return release
         return events.ComposedRelease((self._direction_event(), release))

@@ -1,0 +1,78 @@
+"""Encoding as a bound: every row is dominated by a vector of a codebook."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from keras_dp_ext.accounting.sensitivity import CodebookSensitivity
+from keras_dp_ext.bounding import codebook as codebooks
+from keras_dp_ext.bounding.base import Bound
+
+# Encoding holds about three arrays of integers beside the gradients.
+_CHUNK_BYTES = 2 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding(Bound):
+    """Clamps gradients rank by rank to a codebook's vectors.
+
+    Args:
+        codebook: A `keras_dp_ext.bounding.Codebook`; `None` is the paper's.
+        ranking: "bucket" or, as a slow reference, "exact"; see
+            `keras_dp_ext.bounding.encoding.encode_rows`.
+
+    Example:
+
+    >>> from keras_dp_ext import bounding
+    >>> bounding.Encoding().codebook.norm
+    1.0
+
+    References:
+        Nasr, Shokri, Houmansadr (2020), Algorithm 2.
+    """
+
+    codebook: Any = None
+    ranking: str = "bucket"
+
+    def __post_init__(self):
+        codebooks.check_ranking(self.ranking)
+        object.__setattr__(self, "codebook", codebooks.get(self.codebook))
+
+    def check_variables(self, sizes: list[int]) -> None:
+        """Raises unless the codebook is made for variables of these sizes."""
+        layers = self.codebook.layer_sizes
+        if layers is not None and list(layers) != sizes:
+            raise ValueError(
+                "Argument `codebook` must have the sizes of the trainable variables, "
+                f"{sizes}, as its `layer_sizes`. Received: layer_sizes={layers}"
+            )
+
+    def sum(self, gradients):
+        from keras_dp_ext.bounding.encoding import encode_rows
+
+        sizes = [shape.num_elements() for shape in gradients.shapes]
+        self.check_variables(sizes)
+        row_map = encode_rows(self.codebook.blocks(sum(sizes)), self.ranking)
+        if self.ranking == "bucket":
+            row_map = _fused(row_map)
+        return gradients.sum_of(row_map, _CHUNK_BYTES)
+
+    def sensitivity(self, num_parameters):
+        return CodebookSensitivity(self.codebook, num_parameters)
+
+
+def _fused(row_map):
+    """Compiles a row map by XLA, also where the model is trained without it.
+
+    Bucket ranking is a dozen passes over all per-example gradients, which XLA
+    fuses into a few: a whole step takes a third less time. The engine's chunks
+    have one shape, so that this compiles once. Not in eager mode, where each call
+    would compile anew, and not on macOS, whose accelerator has no XLA.
+    """
+    import tensorflow as tf
+
+    if tf.executing_eagerly() or sys.platform == "darwin":
+        return row_map
+    return tf.function(row_map, jit_compile=True, autograph=False)

@@ -1,0 +1,50 @@
+"""Clipping of every row to an L1 norm: what Laplace noise is made for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_dp_ext.accounting.sensitivity import L1Sensitivity
+from keras_dp_ext.bounding.base import Bound
+from keras_dp_ext.noise.base import check_positive
+
+
+@dataclasses.dataclass(frozen=True)
+class L1Clip(Bound):
+    """`g * min(1, C / |g|_1)`, with the L1 norm over all variables together.
+
+    Per-example gradients are built in chunks.
+
+    Args:
+        l1_norm_clip: The greatest L1 norm `C` of a row.
+
+    Example:
+
+    >>> from keras_dp_ext import bounding
+    >>> bounding.L1Clip(2.0).sensitivity(num_parameters=10)
+    L1Sensitivity(norm=2.0)
+    """
+
+    l1_norm_clip: float = 1.0
+
+    def __post_init__(self):
+        check_positive("l1_norm_clip", self.l1_norm_clip)
+
+    def sum(self, gradients):
+        import tensorflow as tf
+
+        from keras_dp_ext.gradients.base import WeightedRows
+
+        def clip(rows):
+            norm = tf.add_n(
+                [
+                    tf.reduce_sum(tf.abs(row), axis=list(range(1, row.shape.rank)))
+                    for row in rows
+                ]
+            )
+            return WeightedRows(rows, tf.minimum(1.0, self.l1_norm_clip / norm))
+
+        return gradients.sum_of(clip)
+
+    def sensitivity(self, num_parameters):
+        return L1Sensitivity(self.l1_norm_clip)

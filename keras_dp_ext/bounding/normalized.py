@@ -1,0 +1,48 @@
+"""Automatic clipping: every row gets nearly the same norm, without a threshold."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_dp_ext.accounting.sensitivity import L2Sensitivity
+from keras_dp_ext.bounding.base import Bound
+from keras_dp_ext.noise.base import check_positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalized(Bound):
+    """`C * g / (|g| + stability)`: a direction, and a little of the length.
+
+    There is no clip to tune: `C` only scales the learning rate. Rows that are much
+    shorter than `stability` keep their relative lengths.
+
+    Args:
+        l2_norm_clip: The greatest L2 norm `C` of a row.
+        stability: What is added to the norm, the paper's gamma.
+
+    Example:
+
+    >>> from keras_dp_ext import bounding
+    >>> bounding.Normalized().sensitivity(num_parameters=10)
+    L2Sensitivity(norm=1.0)
+
+    References:
+        Bu, Wang, Zha, Karypis, "Automatic Clipping: Differentially Private Deep
+        Learning Made Easier and Stronger" (2022), AUTO-S.
+    """
+
+    l2_norm_clip: float = 1.0
+    stability: float = 0.01
+
+    def __post_init__(self):
+        check_positive("l2_norm_clip", self.l2_norm_clip)
+        check_positive("stability", self.stability)
+
+    def sum(self, gradients):
+        import tensorflow as tf
+
+        norm = tf.sqrt(gradients.norm_squared())
+        return gradients.weighted_sum(self.l2_norm_clip / (norm + self.stability))
+
+    def sensitivity(self, num_parameters):
+        return L2Sensitivity(self.l2_norm_clip)

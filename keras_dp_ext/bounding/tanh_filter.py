@@ -1,0 +1,72 @@
+"""The tanh filter as a bound: squashed coordinates, then an L2 clip."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from keras_dp_ext.accounting.sensitivity import L2Sensitivity
+from keras_dp_ext.bounding.base import Bound
+from keras_dp_ext.noise.base import check_positive
+
+
+@dataclasses.dataclass(frozen=True)
+class TanhFilter(Bound):
+    """`c * tanh(slope * g / k)` for every coordinate, then a clip of the row.
+
+    Args:
+        output_range: `c`, the filter's greatest output.
+        active_range: `k`, the inputs beyond which the filter saturates.
+        slope: Factor before the tangent's argument; 0.5 is the paper's Eq. 4.
+        l2_norm_clip: L2 norm of a filtered row. `None` leaves rows as they are, as
+            the paper does: their norm is then `c * sqrt(n)` for `n` parameters.
+        chunk_bytes: How much memory a chunk of per-example gradients may take.
+
+    Example:
+
+    >>> from keras_dp_ext import bounding
+    >>> bounding.TanhFilter(l2_norm_clip=None).sensitivity(num_parameters=100)
+    L2Sensitivity(norm=10.0)
+
+    References:
+        Amian, "Improving the Algorithm of Deep Learning with Differential
+        Privacy" (2021).
+    """
+
+    output_range: float = 1.0
+    active_range: float = 1.0
+    slope: float = 1.0
+    l2_norm_clip: float | None = 1.0
+    chunk_bytes: int | None = None
+
+    def __post_init__(self):
+        for name in ("output_range", "active_range", "slope"):
+            check_positive(name, getattr(self, name))
+        if self.l2_norm_clip is not None:
+            check_positive("l2_norm_clip", self.l2_norm_clip)
+            if self.output_range > 1e6 * self.l2_norm_clip:
+                # Squares of filtered entries below 1e-19 underflow: what they hide
+                # from the norm must stay far below the clip.
+                raise ValueError(
+                    "Argument `output_range` must be at most 1e6 times "
+                    f"`l2_norm_clip`. Received: output_range={self.output_range}, "
+                    f"l2_norm_clip={self.l2_norm_clip}"
+                )
+        if self.chunk_bytes is not None and not self.chunk_bytes > 0:
+            raise ValueError(
+                "Argument `chunk_bytes` must be a positive number of bytes or None. "
+                f"Received: chunk_bytes={self.chunk_bytes}"
+            )
+
+    def sum(self, gradients):
+        from keras_dp_ext.bounding.tanh import tanh_rows
+
+        rows = tanh_rows(
+            self.output_range, self.active_range, self.slope, self.l2_norm_clip
+        )
+        return gradients.sum_of(rows, self.chunk_bytes)
+
+    def sensitivity(self, num_parameters):
+        if self.l2_norm_clip is not None:
+            return L2Sensitivity(self.l2_norm_clip)
+        return L2Sensitivity(self.output_range * math.sqrt(num_parameters))

@@ -1,0 +1,100 @@
+"""A mechanism put together of a bound, a noise and a refinement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from keras_dp_ext import bounding, refining
+from keras_dp_ext import noise as noises
+from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.sensitivity import release_of
+from keras_dp_ext.bounding import Bound
+from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.noise import Noise
+from keras_dp_ext.refining import Refinement
+
+
+class Composed(Mechanism):
+    """Bounds every row, adds noise to the sum, refines the result.
+
+    What one release costs follows from the bound's sensitivity and the noise's
+    density. A pair for which no bound on epsilon is known is an error.
+
+    Args:
+        bound: A `keras_dp_ext.bounding.Bound`.
+        noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the sum: with
+            `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of `s / C`.
+        refine: A `keras_dp_ext.refining.Refinement`, or `None`.
+
+    Example:
+
+    >>> import keras, keras_dp_ext as dp
+    >>> optimizer = dp.optimizers.make_private(
+    ...     keras.optimizers.Adam,
+    ...     bound=dp.bounding.Normalized(),
+    ...     noise=dp.noise.Gaussian(1.1),
+    ...     learning_rate=1e-3,
+    ... )
+    >>> optimizer.mechanism.claim(num_parameters=10).proven
+    GaussianRelease(noise_multiplier=1.1)
+    """
+
+    name = "composed"
+
+    def __init__(
+        self,
+        bound: Bound | Mapping[str, Any] | None = None,
+        noise: Noise | str | Mapping[str, Any] = "gaussian",
+        refine: Refinement | Mapping[str, Any] | None = None,
+    ):
+        self.bound_stage = bounding.L2Clip() if bound is None else bounding.get(bound)
+        self.noise = noises.get(noise)
+        self.refine_stage = None if refine is None else refining.get(refine)
+        # An unknown pair fails here, not in the middle of a training.
+        release_of(self.bound_stage.sensitivity(num_parameters=1), self.noise)
+
+    def get_config(self):
+        return {
+            "bound": self.bound_stage.serialize(),
+            "noise": self.noise.serialize(),
+            "refine": self.refine_stage and self.refine_stage.serialize(),
+        }
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the bound of one row."""
+        sensitivity = self.bound_stage.sensitivity(num_parameters=1)
+        norm = getattr(sensitivity, "norm", None)
+        return self.noise.scale / (sensitivity.codebook.norm if norm is None else norm)
+
+    @classmethod
+    def arguments_at(cls, noise_multiplier, **arguments):
+        unit = cls(**{**arguments, "noise": arguments.get("noise", "gaussian")})
+        scale = unit.noise.scale * noise_multiplier / unit.noise_multiplier
+        return {**arguments, "noise": unit.noise.with_scale(scale)}
+
+    def bound(self, gradients):
+        return self.bound_stage.sum(gradients)
+
+    def draw_noise(self, shapes, seed, step):
+        import tensorflow as tf
+
+        del step
+        shapes = [tuple(shape) for shape in shapes]
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = self.noise.sample([sum(sizes)], seed)
+        return [
+            tf.reshape(piece, shape)
+            for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+        ]
+
+    def refine(self, noised, step):
+        if self.refine_stage is None:
+            return noised
+        return self.refine_stage.refine(noised, self.noise, step)
+
+    def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
+        sensitivity = self.bound_stage.sensitivity(num_parameters)
+        return Claim(release_of(sensitivity, self.noise, examples_per_microbatch))

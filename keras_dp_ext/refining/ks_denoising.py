@@ -1,0 +1,30 @@
+"""Denoising as a refinement: the update shrinks where it looks like pure noise."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_dp_ext.refining.base import Refinement
+from keras_dp_ext.refining.denoising import Denoising, check_distance
+
+
+@dataclasses.dataclass(frozen=True)
+class KSDenoising(Refinement):
+    """Multiplies the noised sum by its distance from the noise distribution.
+
+    Args:
+        distance: "ks" (Kolmogorov-Smirnov, the paper's), "wasserstein" or "energy".
+
+    References:
+        Nasr, Shokri, Houmansadr (2020), section 3.2.
+    """
+
+    distance: str = "ks"
+
+    def __post_init__(self):
+        check_distance(self.distance)
+
+    def refine(self, noised, noise, step):
+        del step
+        factor = Denoising(noise, self.distance).factor(noised)
+        return [factor * value for value in noised]
