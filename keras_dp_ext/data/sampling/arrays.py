@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.data.sampling.sources import SourceRows, is_source
+
 logger = logging.getLogger("keras_dp_ext")
 
 
@@ -15,7 +17,8 @@ def as_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, int]:
     """Checks the data and returns `(x, y, sample_weight, num_examples)`.
 
     Args:
-        x: Array, nest of arrays, or a `tf.data.Dataset` of single examples.
+        x: Array, nest of arrays, a source (`sources.py`), or a `tf.data.Dataset` of
+            single examples.
         y: Array, nest of arrays or `None`.
         sample_weight: `[num_examples]` array or `None`.
     """
@@ -26,6 +29,9 @@ def as_rows(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, int]:
                 "tf.data.Dataset, which yields them itself."
             )
         x, y, sample_weight = _materialise(x)
+    if is_source(x):
+        # What is small enough for memory is an array; the rest is read by number.
+        x, y = SourceRows(x, y), None
     x, y = _as_arrays(x), _as_arrays(y)
     if sample_weight is not None:
         sample_weight = np.asarray(sample_weight, dtype=np.float32)
@@ -62,7 +68,9 @@ def _as_arrays(nest: Any) -> Any:
     """Arrays and tensors stay; what converts to an array becomes one."""
     return tf.nest.map_structure(
         lambda leaf: (
-            leaf if leaf is None or isinstance(leaf, tf.Tensor) else np.asarray(leaf)
+            leaf
+            if leaf is None or isinstance(leaf, (tf.Tensor, SourceRows))
+            else np.asarray(leaf)
         ),
         nest,
     )
@@ -71,6 +79,8 @@ def _as_arrays(nest: Any) -> Any:
 def _length(leaf: Any) -> int | None:
     if leaf is None:
         return None
+    if isinstance(leaf, SourceRows):
+        return len(leaf)
     if not leaf.shape:
         raise ValueError(
             "Argument `x` must hold arrays whose first axis counts the examples. "

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_dp_ext.data.sampling import arrays
 from keras_dp_ext.data.sampling.class_weight import explain_class_weight
+from keras_dp_ext.data.sampling.sources import SourceRows
 
 # A source draws the indices of one epoch: int32 arrays `[batches, physical_batch]`
 # in which the index `num_examples` stands for padding.
@@ -50,7 +51,7 @@ def batches_from_indices(
 
     Args:
         source: Draws the row indices of one epoch.
-        x: Array or nest of arrays.
+        x: Array, nest of arrays or `SourceRows`.
         y: Array, nest of arrays or `None`.
         sample_weight: `[num_examples]` array or `None`.
         num_batches: Number of physical batches in an epoch.
@@ -65,10 +66,7 @@ def batches_from_indices(
     num_examples = len(tf.nest.flatten(x)[0])
     if sample_weight is None and masked:
         sample_weight = np.ones([num_examples], np.float32)
-    columns = (x, y) if sample_weight is None else (x, y, sample_weight)
-    columns = tf.nest.map_structure(
-        lambda leaf: None if leaf is None else arrays.with_zero_row(leaf), columns
-    )
+    gather = _gather_from(x, y, sample_weight)
     epoch_numbers = itertools.count()
 
     def draw_epoch() -> Iterator[np.ndarray]:
@@ -80,11 +78,6 @@ def batches_from_indices(
         )
         return source(np.random.Generator(np.random.PCG64DXSM(entropy)))
 
-    def gather(indices: tf.Tensor) -> Any:
-        return tf.nest.map_structure(
-            lambda leaf: None if leaf is None else tf.gather(leaf, indices), columns
-        )
-
     # `fit` shuffles arrays by default and tells whoever passes a data set to shuffle it
     # instead: advice that would spoil a sampling that the analysis relies on.
     warnings.filterwarnings("ignore", message=_SHUFFLE_ADVICE)
@@ -93,10 +86,30 @@ def batches_from_indices(
         output_signature=tf.TensorSpec([None, physical_batch_size], tf.int32),
     )
     dataset = dataset.unbatch()
-    dataset = dataset.map(gather, num_parallel_calls=2)
+    dataset = dataset.map(
+        gather, num_parallel_calls=4 if isinstance(x, SourceRows) else 2
+    )
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
     dataset = dataset.prefetch(4).with_options(_one_host())
     return explain_class_weight(dataset) if masked else dataset
+
+
+def _gather_from(x: Any, y: Any, sample_weight: Any) -> Callable[[tf.Tensor], Any]:
+    """From row indices to `(x, y)` or `(x, y, sample_weight)`."""
+    source = x if isinstance(x, SourceRows) else None
+    columns = (None, None) if source is not None else (x, y)
+    columns = columns if sample_weight is None else (*columns, sample_weight)
+    columns = tf.nest.map_structure(
+        lambda leaf: None if leaf is None else arrays.with_zero_row(leaf), columns
+    )
+
+    def gather(indices: tf.Tensor) -> Any:
+        rows = tf.nest.map_structure(
+            lambda leaf: None if leaf is None else tf.gather(leaf, indices), columns
+        )
+        return rows if source is None else (*source.gather(indices), *rows[2:])
+
+    return gather
 
 
 def _one_host() -> tf.data.Options:

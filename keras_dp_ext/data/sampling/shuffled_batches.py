@@ -36,8 +36,12 @@ def shuffled_batches(
 
     Args:
         x: Array, tuple or dict of arrays, or a `tf.data.Dataset` of known size that
-            yields single examples (it is read into memory).
-        y: Array, tuple or dict of arrays, or `None`.
+            yields single examples (it is read into memory). What does not fit into
+            memory stays where it is: `np.memmap`, `tfds.data_source`, a Hugging Face
+            data set, or any object with `__len__` and `__getitem__` that gives one
+            example `x` or `(x, y)` for each number.
+        y: Array, tuple or dict of arrays, or `None`; or the name of the target where
+            the examples of such a source are dictionaries.
         batch_size: Number of slots in a lot, a multiple of `accumulation_steps`.
         sample_weight: `[N]` array of weights for the loss, or `None`.
         accumulation_steps: Number of batches over which a lot is spread.
