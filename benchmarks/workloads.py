@@ -207,8 +207,8 @@ MECHANISMS = {
 }
 
 
-def make_optimizer(mechanism: str, batch_size: int):
-    """SGD: plain, or private by one of `MECHANISMS`."""
+def make_optimizer(mechanism: str, batch_size: int, **further):
+    """SGD: plain, or private by one of `MECHANISMS`, with further arguments."""
     import keras
 
     if mechanism == "plain":
@@ -217,6 +217,7 @@ def make_optimizer(mechanism: str, batch_size: int):
     from keras_dp_ext.optimizers import make_private
 
     name, arguments = MECHANISMS[mechanism]
+    arguments = {**arguments, **further}
     made = make_private(keras.optimizers.SGD, getattr(mechanisms, name))
     return made(learning_rate=0.01, expected_batch_size=batch_size, **arguments)
 

@@ -18,6 +18,7 @@ from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.registry import find_rule
+from keras_dp_ext.gradients.rules.device import integer_dtype
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
 
 
@@ -213,7 +214,10 @@ class LazyGradients(PerExampleGradients):
 
         def body(done, sums):
             start = tf.minimum(done, rows - chunk)
-            fresh = tf.range(chunk) >= done - start
+            integers = integer_dtype()
+            fresh = tf.range(tf.cast(chunk, integers)) >= tf.cast(
+                done - start, integers
+            )
             part = self._sum_of_chunk(
                 row_map,
                 [c and c.sliced(start, chunk) for c in self._contributions],

@@ -49,7 +49,7 @@ def random_words(shape: Sequence[int], seed: tf.Tensor, count: int) -> list[tf.T
     if source is not None:
         shape = [int(size) for size in shape]
         words = source(count * math.prod(shape), seed)
-        return tf.unstack(tf.reshape(words, [count, *shape]), num=count)
+        return _entries(tf.reshape(words, [count, *shape]), count)
     words = tf.random.stateless_uniform(
         tf.concat([[count], tf.cast(shape, tf.int32)], axis=0)
         if tf.is_tensor(shape)
@@ -60,7 +60,12 @@ def random_words(shape: Sequence[int], seed: tf.Tensor, count: int) -> list[tf.T
         dtype=tf.uint32,
         alg="philox",
     )
-    return tf.unstack(words, num=count)
+    return _entries(words, count)
+
+
+def _entries(words: tf.Tensor, count: int) -> list[tf.Tensor]:
+    """As `tf.unstack`, for which GPUs have no kernel of this type."""
+    return [words[number] for number in range(count)]
 
 
 def open_uniform(high: tf.Tensor, low: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ _PHILOX, _STRIDE = 1, 256
 class NoiseSource:
     """Hands out a fresh `int32[2]` seed for every draw.
 
-    The seed is a hash of a key and a number. Numbers are taken from a counter by one
+    The seed is made of a key and a number. Numbers are taken from a counter by one
     op, which reads and advances it under a lock: two threads that train with one
     optimizer never get the same. The key comes from the operating
     system's entropy: it does not depend on `tf.random.set_seed` or
@@ -64,7 +64,9 @@ class NoiseSource:
         # After the number, so that a key that is renewed meanwhile is seen.
         with tf.control_dependencies([number]):
             key = tf.convert_to_tensor(self._key)
-        return tf.random.experimental.stateless_fold_in(key, number)
+        # Distinct for 2**32 draws, with all 64 bits of the key; the generator scrambles
+        # its seeds. (`stateless_fold_in` would keep 32 bits of the key.)
+        return key + tf.stack([0, number])
 
     def key(self) -> tf.Tensor:
         """The secret key, `uint32[8]` with `secure`."""

@@ -76,12 +76,14 @@ class Denoising:
         import tensorflow as tf
 
         unit = 1.0 / (self.noise.scale * noise_factor)
-        counts = tf.add_n([_histogram(tf.reshape(x, [-1]) * unit) for x in noised])
+        flat = tf.concat([tf.reshape(x, [-1]) for x in noised], axis=0)
+        counts = _histogram(flat * unit)
         size = sum(x.shape.num_elements() for x in noised)
         half = _CELLS // 2
-        below = tf.cumsum(counts)[:half]
-        above = tf.cumsum(counts, reverse=True)[half + 1 :]
-        tail = tf.cast(tf.concat([below, above], axis=0), tf.float32) / size
+        # Counted as integers, cut as numbers: GPUs leave 32-bit integers to the host.
+        below = tf.cast(tf.cumsum(counts), tf.float32)[:half]
+        above = tf.cast(tf.cumsum(counts, reverse=True), tf.float32)[half + 1 :]
+        tail = tf.concat([below, above], axis=0) / size
         gap = tf.abs(tail - tf.constant(self._noise_tail, tf.float32))
         if self.distance == "ks":
             return tf.reduce_max(gap)
@@ -106,6 +108,9 @@ def _histogram(values: tf.Tensor) -> tf.Tensor:
 
     # In the form 1 - 1 / (1 + |x|), infinities do not turn into NaN.
     fraction = tf.sign(values) * (1.0 - 1.0 / (1.0 + tf.abs(values)))
-    cell = tf.cast((fraction + 1.0) * (_CELLS / 2), tf.int32)
-    cell = tf.clip_by_value(cell, 0, _CELLS - 1)
-    return tf.math.unsorted_segment_sum(tf.ones_like(cell), cell, _CELLS)
+    position = (fraction + 1.0) * (_CELLS / 2)
+    # What no comparison orders is in the first cell, on every device.
+    position = tf.where(tf.math.is_nan(position), 0.0, position)
+    cell = tf.cast(tf.clip_by_value(position, 0.0, _CELLS - 1.0), tf.int32)
+    ones = tf.cast(tf.ones_like(values), tf.int32)
+    return tf.math.unsorted_segment_sum(ones, cell, _CELLS)

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+
+_ASSUMES_GPU = contextvars.ContextVar("keras_dp_ext_assumes_gpu", default=False)
+
+
+@contextlib.contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """Inside it, steps are traced as on a machine with a GPU; for audits."""
+    token = _ASSUMES_GPU.set(True)
+    try:
+        yield
+    finally:
+        _ASSUMES_GPU.reset(token)
 
 
 def is_compiled() -> bool:
@@ -18,7 +34,18 @@ def runs_on_cpu() -> bool:
     XLA runs loops one by one, without threads (30 times slower for a convolution),
     and accelerators need large kernels.
     """
-    return not is_compiled() and not tf.config.list_physical_devices("GPU")
+    if is_compiled() or _ASSUMES_GPU.get():
+        return False
+    return not tf.config.list_physical_devices("GPU")
+
+
+def integer_dtype() -> tf.DType:
+    """The integers for arithmetic on many numbers.
+
+    On a GPU without XLA, TensorFlow computes with 32-bit integers on the host: it
+    takes them for shapes. Everywhere else they are the faster ones.
+    """
+    return tf.int32 if is_compiled() or runs_on_cpu() else tf.int64
 
 
 def has_fast_matrix_products() -> bool:

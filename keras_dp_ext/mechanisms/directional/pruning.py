@@ -77,7 +77,9 @@ class DirectionalPruning:
 
     def measured(self) -> list[tf.Tensor]:
         """For each variable, which coordinates the coming release measures."""
-        return self._by_variable(self._measured())
+        # As numbers: GPUs do not split booleans.
+        flags = self._by_variable(tf.cast(self._measured(), tf.float32))
+        return [flag > 0.0 for flag in flags]
 
     def spread(self, values: tf.Tensor) -> list[tf.Tensor]:
         """Hands each measured coordinate a value of its own, the others zero.
@@ -86,20 +88,22 @@ class DirectionalPruning:
             values: `[most_measured]`.
         """
         measured = self._measured()
-        place = tf.maximum(tf.cumsum(tf.cast(measured, tf.int32)) - 1, 0)
+        place = tf.maximum(tf.cumsum(tf.cast(measured, tf.int64)) - 1, 0)
         spread = tf.where(measured, tf.gather(values, place), 0.0)
         return self._by_variable(spread)
 
     def _measured(self) -> tf.Tensor:
-        turn = tf.cast(tf.convert_to_tensor(self._release), tf.int32) % self._period
+        # 64 bits throughout: GPUs leave 32-bit integers to the host.
+        turn = tf.convert_to_tensor(self._release) % self._period
+        places = tf.range(sum(self._sizes), dtype=tf.int64)
         # Counting on over variables lets every small one have its turn.
-        rotating = (tf.range(sum(self._sizes)) + turn) % self._period == 0
+        rotating = (places + turn) % self._period == 0
         large = tf.concat(
             [tf.reshape(tf.convert_to_tensor(v) > 0, [-1]) for v in self._large], axis=0
         )
         # Never more than there are draws for: two coordinates with the same noise
         # would tell their difference.
-        large &= tf.cumsum(tf.cast(large, tf.int32)) <= self._most_large
+        large &= tf.cumsum(tf.cast(large, tf.int64)) <= self._most_large
         return rotating | large
 
     def _by_variable(self, flat: tf.Tensor) -> list[tf.Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 
 import numpy as np
@@ -257,20 +256,22 @@ class Geometry:
                 sizes, pads, self.kernel, self.dilations, self.strides, strict=True
             )
         ]
-        slices = []
-        for offsets in itertools.product(*map(range, self.kernel)):
-            window = [slice(None)]
-            for offset, dilation, stride, count in zip(
-                offsets, self.dilations, self.strides, counts, strict=True
-            ):
+        # One axis after the other: 3 + 3 slices for a 3 x 3 kernel, not 9.
+        patches = image
+        spatial = len(self.kernel)
+        for axis in reversed(range(spatial)):
+            dilation, stride = self.dilations[axis], self.strides[axis]
+            slices = []
+            for offset in range(self.kernel[axis]):
                 start = offset * dilation
-                window.append(slice(start, start + (count - 1) * stride + 1, stride))
-            slices.append(image[tuple(window)])
-        stacked = tf.stack(slices, axis=-2)
-        positions = 1
-        for count in counts:
-            positions *= count
-        return tf.reshape(stacked, [-1, positions, len(slices), image.shape[-1]])
+                end = start + (counts[axis] - 1) * stride + 1
+                window = [slice(None)] * (axis + 1) + [slice(start, end, stride)]
+                slices.append(patches[tuple(window)])
+            patches = tf.stack(slices, axis=spatial + 1)
+        return tf.reshape(
+            patches,
+            [-1, math.prod(counts), math.prod(self.kernel), image.shape[-1]],
+        )
 
 
 def _space_to_depth(image: tf.Tensor, cell: int) -> tf.Tensor:
