@@ -20,7 +20,9 @@ import argparse
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from benchmarks.workloads import WORKLOADS, make_optimizer
 
@@ -76,13 +78,27 @@ class Cost:
         )
 
 
-def program_cost(serialized: bytes) -> Cost:
-    """The cost of an `HloProto`, from the stage "optimized_hlo_proto_serialized"."""
+def program_cost(compiled: Callable[..., Any]) -> Cost:
+    """The cost of a program.
+
+    Args:
+        compiled: What `tf.function(...).experimental_get_compiler_ir(...)` returns.
+    """
     from tensorflow.compiler.xla.service import hlo_pb2
 
+    serialized = compiled(stage="optimized_hlo_proto_serialized")
     program = hlo_pb2.HloProto.FromString(serialized)
     module = program.hlo_module
-    counter = _Counter({c.id: c for c in module.computations})
+    # The serialized form leaves the values of constants out.
+    has_loops = any(
+        i.opcode == "while" for c in module.computations for i in c.instructions
+    )
+    text = compiled(stage="optimized_hlo") if has_loops else ""
+    constants = {
+        name: int(value)
+        for name, value in re.findall(r"%(\S+) = [su]\d+\[\] constant\((\d+)\)", text)
+    }
+    counter = _Counter({c.id: c for c in module.computations}, constants)
     flops, moved = counter.computation(module.entry_computation_id)
     allocations = program.buffer_assignment.buffer_allocations
     return Cost(flops, moved, sum(allocation.size for allocation in allocations))
@@ -91,8 +107,9 @@ def program_cost(serialized: bytes) -> Cost:
 class _Counter:
     """Adds up instructions, those of a loop as often as it runs."""
 
-    def __init__(self, computations: dict):
+    def __init__(self, computations: dict, constants: dict[str, int]):
         self._computations = computations
+        self._constant = constants
         self._by_id = {
             instruction.id: instruction
             for computation in computations.values()
@@ -127,12 +144,21 @@ class _Counter:
         if "known_trip_count" in config:
             return int(config["known_trip_count"]["n"])
         # With a condition of two parts XLA does not tell: the lower bound ends it.
-        bounds = [
-            bound
+        (condition,) = (
+            number
             for number in loop.called_computation_ids
             if self._root(number).shape.element_type == _PRED
-            for bound in self._constants(number)
-        ]
+        )
+        bounds = [*self._constants(condition)]
+        # A loop for gradients ends with the count of steps of the loop before it.
+        start = self._by_id[loop.operand_ids[0]]
+        for instruction in self._computations[condition].instructions:
+            if instruction.opcode == "get-tuple-element" and start.opcode == "tuple":
+                given = self._by_id[start.operand_ids[instruction.tuple_index]]
+                while given.opcode in ("copy", "get-tuple-element", "bitcast"):
+                    given = self._by_id[given.operand_ids[0]]
+                if given.opcode == "while":
+                    bounds.append(self._trip_count(given))
         if not bounds:
             raise ValueError(
                 f"How often the loop `{loop.name}` runs is not known before it has run."
@@ -145,10 +171,8 @@ class _Counter:
     def _constants(self, number: int) -> Iterator[int]:
         """The positive integers in a computation, and in those that it calls."""
         for instruction in self._computations[number].instructions:
-            literal = instruction.literal
-            for value in (*literal.s32s, *literal.s64s):
-                if value > 0:
-                    yield value
+            if self._constant.get(instruction.name, 0) > 0:
+                yield self._constant[instruction.name]
             for called in instruction.called_computation_ids:
                 yield from self._constants(called)
 
@@ -283,8 +307,7 @@ def step_cost(build: Callable, batch, mechanism: str) -> Cost:
     step = tf.function(
         lambda x, y: model.train_step((x, y)), jit_compile=True, autograph=False
     )
-    compiled = step.experimental_get_compiler_ir(*map(tf.constant, batch))
-    return program_cost(compiled(stage="optimized_hlo_proto_serialized"))
+    return program_cost(step.experimental_get_compiler_ir(*map(tf.constant, batch)))
 
 
 def wide_resnet(keras, width: int = 4, classes: int = 10):

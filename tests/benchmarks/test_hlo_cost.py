@@ -10,8 +10,7 @@ from benchmarks.hlo_cost import program_cost
 def cost_of(function, *shapes):
     compiled = tf.function(function, jit_compile=True, autograph=False)
     arguments = [tf.zeros(shape) for shape in shapes]
-    make = compiled.experimental_get_compiler_ir(*arguments)
-    return program_cost(make(stage="optimized_hlo_proto_serialized"))
+    return program_cost(compiled.experimental_get_compiler_ir(*arguments))
 
 
 def test_a_product_of_matrices():

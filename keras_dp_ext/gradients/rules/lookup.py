@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.contributions import Lookups, Mapped
 from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.rules.device import integer_dtype
 
 
 @register_rule("GatherV2", "Gather", "ResourceGather")
@@ -19,7 +20,10 @@ def gather(use, d, split):
     if not shape.is_fully_defined():
         return None
     width = shape.num_elements()
-    indices = split(op.inputs[1])
+    indices = op.inputs[1]
+    if integer_dtype() == tf.int64:
+        indices = tf.cast(indices, tf.int64)
+    indices = split(indices, like=op.inputs[1])
     inner = indices.shape[1:]
     positions = inner.num_elements() if inner.is_fully_defined() else -1
     rows = split.rows
