@@ -78,6 +78,18 @@ HONEST = {
     "constant condition": lambda x: mean(
         tf.cond(tf.shape(x)[0] > 2, lambda: x, lambda: 2.0 * x)
     ),
+    "map_fn with a loop": lambda x: tf.map_fn(
+        lambda row: tf.while_loop(
+            lambda n, total: total < 5.0,
+            lambda n, total: (n + 1, total + tf.abs(row[n % FEATURES]) + 1.0),
+            [0, tf.cond(row[0] > 0.0, lambda: 0.0, lambda: row[1])],
+        )[1],
+        x,
+    ),
+    "map_fn with a gradient": lambda x: mean(tf.map_fn(tanh, x)),
+    "map_fn of map_fn": lambda x: mean(
+        tf.map_fn(lambda row: tf.map_fn(tf.square, row), x)
+    ),
     "map_fn": lambda x: tf.map_fn(lambda row: tf.reduce_sum(tf.sort(row)), x),
     "vectorized_map": lambda x: tf.vectorized_map(
         lambda row: tf.reduce_sum(tf.sort(row) * tf.reduce_max(row)), x
@@ -159,6 +171,35 @@ def overridden_gradient(x):
 
 LIMIT = tf.Variable(3)
 
+
+def gradient_of_a_row_uses_all(x):
+    @tf.custom_gradient
+    def row_function(row):
+        def gradient(dy):
+            return dy * tf.cast(tf.reduce_max(tf.abs(x)) < 1e3, tf.float32)
+
+        return tf.identity(row), gradient
+
+    return row_function
+
+
+def count_from_the_second_round(x):
+    """Which rows are taken is a constant that counts, but not in the first round."""
+    number = tf.shape(x)[0]
+    return mean(
+        tf.while_loop(
+            lambda n, taken, y: n < 2,
+            lambda n, taken, y: (n + 1, tf.range(number), tf.gather(y, taken)),
+            [0, tf.zeros([number], tf.int32), x],
+            shape_invariants=[
+                tf.TensorShape([]),
+                tf.TensorShape([None]),
+                tf.TensorShape([None, FEATURES]),
+            ],
+        )[2]
+    )
+
+
 MIXING = {
     "up to an unknown row": lambda x: mean(x[:LIMIT]) + 0.0 * mean(x),
     "from an unknown row": lambda x: mean(tf.concat([x[LIMIT:], x[:LIMIT]], 0)),
@@ -171,6 +212,22 @@ MIXING = {
         tf.gather_nd(x, tf.stack([largest(x), largest(x)], 1))[:, None]
     ),
     "written in reverse": written_in_reverse,
+    "gradient of a row": lambda x: mean(tf.map_fn(gradient_of_a_row_uses_all(x), x)),
+    "gradient of a row, called": lambda x: mean(
+        tf.map_fn(tf.function(gradient_of_a_row_uses_all(x)), x)
+    ),
+    "gradient of a row, in a branch": lambda x: mean(
+        tf.map_fn(
+            lambda row: tf.cond(
+                row[0] > 0.0, lambda: gradient_of_a_row_uses_all(x)(row), lambda: row
+            ),
+            x,
+        )
+    ),
+    "counting later": count_from_the_second_round,
+    "quantised": lambda x: mean(
+        tf.quantization.quantize_and_dequantize_v2(x, 0.0, 1.0, range_given=False)
+    ),
     "second round": found_in_the_second_round,
     "overridden gradient": overridden_gradient,
     "gradient in a call": lambda x: mean(tf.function(clipped_backward)(x)),

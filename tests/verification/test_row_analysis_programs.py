@@ -16,6 +16,10 @@ from keras_dp_ext.verification.row_analysis.sizes import Size
 from keras_dp_ext.verification.row_analysis.values import Kind, Value
 
 OPS_PER_PROGRAM = 14
+
+# Numbers that are no part of the graph.
+ONE, TWO = tf.Variable(1), tf.Variable(2)
+ORDER = tf.Variable([1, 0])
 MOST_ENTRIES = 3000
 
 
@@ -71,6 +75,9 @@ def _along(g, x, pool):
         lambda: tf.cumsum(x, axis, exclusive=True),
         lambda: tf.reverse(x, [axis]),
         lambda: tf.roll(x, 1, axis),
+        lambda: tf.roll(x, ONE, axis),
+        lambda: tf.reduce_max(x, axis=ONE, keepdims=True) + x,
+        lambda: tf.reverse(x, [ONE]),
         lambda: tf.sort(x, axis=axis),
         lambda: tf.cast(tf.argmax(x, axis), tf.float32),
         lambda: tf.nn.softmax(x, axis),
@@ -89,7 +96,9 @@ def _transpose(g, x, pool):
 def _reshape(g, x, pool):
     """To a random shape of numbers and of sizes that the graph computes."""
     sizes = tf.unstack(tf.shape(x))
-    kind = g.integers(5)
+    kind = g.integers(6)
+    if kind == 5:
+        return tf.reshape(x, [*sizes[:-1], TWO, -1])
     if kind == 0 and len(sizes) > 1:
         n = int(g.integers(len(sizes) - 1))
         return tf.reshape(x, [*sizes[:n], sizes[n] * sizes[n + 1], *sizes[n + 2 :]])
@@ -136,6 +145,10 @@ def _part(g, x, pool):
     before = [slice(None)] * axis
     ops = [
         lambda: x[(*before, slice(1, None))],
+        lambda: x[(*before, slice(None, TWO))],
+        lambda: x[(*before, slice(ONE, None))],
+        lambda: x[(*before, ONE)],
+        lambda: tf.gather(x, ORDER, axis=axis),
         lambda: x[(*before, slice(None, None, -1))],
         lambda: x[(*before, 0)],
         lambda: x[..., tf.newaxis, :],

@@ -13,14 +13,14 @@ import tensorflow as tf
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
-from keras_dp_ext.verification.row_analysis.values import MIXED, Value, constant
+from keras_dp_ext.verification.row_analysis.values import MIXED, Kind, Value, constant
 
 _ATTRIBUTE = "_gradient_op_type"
 
 
 def check(frame, op: tf.Operation, inputs: Sequence[Value], outputs) -> None:
     """Raises if the gradient of an op was replaced by one that may mix examples."""
-    if not any(value.has_rows for value in inputs):
+    if not any(_has_examples(value) for value in inputs):
         return
     try:
         name = op.get_attr(_ATTRIBUTE)
@@ -40,15 +40,24 @@ def _check_backward(frame, op, name: str, inputs, outputs) -> None:
     path = (*frame.path, op.name, "gradient")
     backward = Frame(frame.batch, known, path, frame.findings, has_gradient=False)
     for value, gradient in zip(inputs, gradients, strict=True):
-        if not value.has_rows or gradient is None:
+        if not _has_examples(value) or gradient is None:
             continue
         number_of_findings = len(frame.findings)
         (result,) = backward.run([tf.convert_to_tensor(gradient)])
         if result.is_constant or len(frame.findings) > number_of_findings:
             continue
-        is_same = result.axis == value.axis and result.layout == value.layout
-        if not result.has_rows or not is_same:
+        if not _are_same_examples(result, value):
             raise RowsLostError("has a gradient that belongs to other examples.")
+
+
+def _has_examples(value: Value) -> bool:
+    return value.kind in (Kind.ROWS, Kind.ONE_ROW)
+
+
+def _are_same_examples(a: Value, b: Value) -> bool:
+    if a.kind is Kind.ONE_ROW or b.kind is Kind.ONE_ROW:
+        return a.kind is b.kind and a.row == b.row
+    return a.has_rows and a.axis == b.axis and a.layout == b.layout
 
 
 def _traced(op: tf.Operation, name: str):

@@ -152,12 +152,26 @@ class Frame:
             return self._pieces(op, inputs, kinds)
         rule = find_transfer(op.type)
         if Kind.ONE_ROW in kinds and op.type not in _LISTS:
-            return _one_row(inputs)
+            return self._one_row(op, inputs)
         if rule is None:
+            # XLA's own ops can do anything along any axis.
             raise RowsLostError(
-                "is not known to treat every example by itself.", may_hide=False
+                "is not known to treat every example by itself.",
+                may_hide=op.type.startswith("Xla"),
             )
         return rule(op, inputs, self)
+
+    def _one_row(self, op: tf.Operation, inputs) -> Value:
+        """Any op on one example, and on constants, has a result of that example."""
+        rows = {value.row for value in inputs if not value.is_constant}
+        if len(rows) > 1 or any(value.has_rows for value in inputs):
+            raise RowsLostError("brings different examples together.")
+        value = Value(Kind.ONE_ROW, row=rows.pop())
+        if op.type in _CALLS:
+            # Only for the gradients that they may define.
+            for number, graph in enumerate(graph_lib.called_graphs(op)):
+                self.call(graph, [value] * len(graph.inputs), f"{op.name}/{number}")
+        return value
 
     def _pieces(self, op: tf.Operation, inputs, kinds) -> list[Value] | Value:
         is_ordinary = Kind.PIECES not in kinds and op.type != "Cumsum"
@@ -267,11 +281,3 @@ def _bound_of_clip(op: tf.Operation) -> tf.Tensor | None:
 
 # Ops that put the tensors of single examples into lists, and take them out.
 _LISTS = frozenset({"TensorListSetItem", "TensorListGetItem", "TensorListPushBack"})
-
-
-def _one_row(inputs: Sequence[Value]) -> Value:
-    """Any op on one example, and on constants, has a result of that example."""
-    rows = {value.row for value in inputs if not value.is_constant}
-    if len(rows) > 1 or any(value.has_rows for value in inputs):
-        raise RowsLostError("brings different examples together.")
-    return Value(Kind.ONE_ROW, row=rows.pop())

@@ -86,6 +86,8 @@ def join(a: Value, b: Value, name: tuple) -> Value:
         return MIXED
     if a.is_same(b):
         return a
+    if Kind.PIECES in (a.kind, b.kind):
+        raise different_rows()
     if a.is_constant or b.is_constant:
         other = b if a.is_constant else a
     elif (a.kind, a.axis, a.layout, a.row) == (b.kind, b.axis, b.layout, b.row):
@@ -97,6 +99,8 @@ def join(a: Value, b: Value, name: tuple) -> Value:
         shape=_joined_shape(a, b, name),
         content=None,
         length=a.length if a.length == b.length else None,
+        counts=False,
+        role=None,
     )
 
 

@@ -63,10 +63,10 @@ def stack(op, inputs: Sequence[Value], frame) -> Value:
 @register("TensorListGetItem")
 def get_item(op, inputs: Sequence[Value], frame) -> Value:
     value, index, _ = inputs
+    if _is_one_row(inputs):
+        return _is_one_row(inputs)
     if not index.is_constant:
         raise RowsLostError("takes an element whose number depends on the data.")
-    if value.kind is Kind.ONE_ROW:
-        return value
     if value.axis == _BY_EXAMPLE:
         return Value(Kind.ONE_ROW, row=_name(op.inputs[1], frame))
     shape = frame.shape(op)
@@ -93,6 +93,8 @@ def pop_back(op, inputs: Sequence[Value], frame) -> list[Value]:
 @register("TensorListSetItem")
 def set_item(op, inputs: Sequence[Value], frame) -> Value:
     value, index, item = inputs
+    if not value.is_constant and _is_one_row(inputs):
+        return _is_one_row(inputs)
     if not index.is_constant:
         raise RowsLostError("writes to a number that depends on the data.")
     if item.kind is Kind.ONE_ROW:
@@ -100,11 +102,16 @@ def set_item(op, inputs: Sequence[Value], frame) -> Value:
     return _with_item(op, value, item, frame)
 
 
+def _is_one_row(inputs: Sequence[Value]) -> Value | None:
+    """The common example of all inputs that are no constants."""
+    others = [value for value in inputs if not value.is_constant]
+    rows = {(value.kind, value.row) for value in others}
+    return others[0] if len(rows) == 1 and others[0].kind is Kind.ONE_ROW else None
+
+
 def _set_example(op, value: Value, item: Value, frame) -> Value:
     is_fitting = value.is_constant or (value.has_rows and value.axis == _BY_EXAMPLE)
     is_same_row = item.row == _name(op.inputs[1], frame)
-    if value.kind is Kind.ONE_ROW and value.row == item.row:
-        return value
     if not is_fitting or not is_same_row or value.length != frame.batch:
         raise along_batch("writes")
     return Value(Kind.ROWS, axis=_BY_EXAMPLE, length=value.length)

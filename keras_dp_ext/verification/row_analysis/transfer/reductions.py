@@ -146,7 +146,15 @@ def data_dependent_size(op, inputs: Sequence[Value], frame) -> Value:
     )
 
 
-@register("RandomShuffle", "BatchNormWithGlobalNormalization")
+@register(
+    "BatchNormWithGlobalNormalization",
+    "QuantizeAndDequantize",
+    "QuantizeAndDequantizeV2",
+    "QuantizeAndDequantizeV3",
+    "QuantizeAndDequantizeV4",
+    "QuantizeDownAndShrinkRange",
+    "RandomShuffle",
+)
 def across_rows(op, inputs: Sequence[Value], frame) -> Value:
     raise along_batch("works")
 
