@@ -12,7 +12,7 @@ PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-full test-colab reproduce notebooks stubs lint format install clean
+.PHONY: demo test test-full test-floor test-colab test-newest reproduce notebooks stubs lint format install clean
 
 install: $(STAMP)
 
@@ -43,18 +43,32 @@ test-full: export HYPOTHESIS_PROFILE = search
 test-full: $(STAMP)
 	$(call run_tests,$(BIN),)
 
-# What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
-COLAB = .venv-colab
-COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev/null \
-  || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
+# The tests with other versions, each in an environment of its own. None has TensorFlow
+# Privacy to compare with. docs/new_versions.md says when to move the ends.
+PYTHON_floor = 3.10
+PACKAGES_floor = "tensorflow==2.18.0" "keras==3.10.0"
+# What Colab has.
+PYTHON_colab = 3.13
+PACKAGES_colab = "tensorflow==2.20.*" "keras==3.13.2" "numpy==2.1.*"
+# The newest of all, also those that setup.cfg does not allow yet.
+PYTHON_newest = 3.13
+UPGRADES_newest = tensorflow keras
+test-newest: export KERAS_DP_EXT_UNTESTED_VERSIONS = 1
 
-test-colab: $(COLAB)/.installed
-	$(call run_tests,$(COLAB)/bin,not slow and )
+# $(call find_python,3.13): from the path, or from pyenv.
+find_python = $(shell python$(1) -c "import sys; print(sys.executable)" 2>/dev/null \
+  || ls -d "$$(pyenv root 2>/dev/null)"/versions/$(1).*/bin/python$(1) 2>/dev/null | tail -1)
 
-$(COLAB)/.installed: setup.cfg setup.py pyproject.toml
-	@$(COLAB)/bin/python -c "import pip" 2>/dev/null || $(COLAB_PYTHON) -m venv --clear $(COLAB)
-	$(COLAB)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  "tensorflow==2.20.*" "keras==3.13.2" "numpy==2.1.*" -e ".[dev]"
+test-floor test-colab test-newest: test-%: .venv-%/.installed
+	$(call run_tests,.venv-$*/bin,not slow and )
+
+.venv-%/.installed: setup.cfg setup.py pyproject.toml
+	@.venv-$*/bin/python -c "import pip" 2>/dev/null \
+	  || $(call find_python,$(PYTHON_$*)) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(PACKAGES_$*) -e ".[dev]"
+	$(if $(UPGRADES_$*),.venv-$*/bin/python -m pip install --quiet \
+	  --disable-pip-version-check --upgrade --pre $(UPGRADES_$*))
 	@touch $@
 
 # Figures of the papers in fast mode; data sets from $KERAS_DP_DATA if it is set.
@@ -77,4 +91,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(COLAB) build dist *.egg-info
+	rm -rf $(VENV) .venv-floor .venv-colab .venv-newest build dist *.egg-info

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext
 
 
@@ -22,7 +23,7 @@ def build_model(context: FitContext) -> None:
             called on the inputs as they come from the data.
     """
     model = context.model
-    if all(layer.built for layer in model._flatten_layers()):
+    if all(layer.built for layer in keras_internals.all_layers(model)):
         return
     inputs = _symbolic_inputs(context.input_spec)
     failure = None

@@ -1,18 +1,20 @@
 """What `model.fit` was called with, for those it calls.
 
 Keras tells neither an optimizer nor a callback about the data. Both run inside
-`fit`, though, whose frame holds the arguments. This is the only place that looks
-there; everything found here can also be passed explicitly.
+`fit`, though, whose frame holds the arguments (`_compat/keras_internals.py`).
+Everything found here can also be passed explicitly.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
+
+if TYPE_CHECKING:
+    from keras_dp_ext._compat.keras_internals import RunningTraining
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,57 +69,42 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
         optimizer: Whose training is looked for in other threads, if there is none
             in this one: `tf.distribute` traces each replica in its own thread.
     """
-    found = _find_frame(sys._getframe(1))
-    if found is None and optimizer is not None:
-        for frame in sys._current_frames().values():
-            candidate = _find_frame(frame)
-            if candidate and candidate[1]["self"].optimizer is optimizer:
-                found = candidate
-    if found is None:
+    from keras_dp_ext._compat import keras_internals
+
+    training = keras_internals.running_training(optimizer)
+    if training is None:
         return None
-    name, values, step_data = found
-    iterator = values.get("epoch_iterator")
+    iterator = training.epoch_iterator
     return dataclasses.replace(
-        _read(name, values),
-        session=values["self"] if iterator is None else iterator,
+        _read(training),
+        session=training.model if iterator is None else iterator,
         input_spec=_input_spec(iterator),
-        step_data=step_data,
-        data=values.get("x"),
+        step_data=training.step_data,
+        data=training.arguments["x"],
     )
 
 
-def _find_frame(frame) -> tuple[str, dict[str, Any], Any] | None:
-    import keras
-
-    step_data = None
-    while frame is not None:
-        name = frame.f_code.co_name
-        if name == "one_step_on_data" and step_data is None:
-            step_data = frame.f_locals.get("data")
-        if name in ("fit", "train_on_batch"):
-            values = frame.f_locals
-            if isinstance(values.get("self"), keras.Model):
-                return name, values, step_data
-        frame = frame.f_back
-    return None
-
-
-def _read(name: str, values: dict[str, Any]) -> FitContext:
+def _read(training: RunningTraining) -> FitContext:
     import tensorflow as tf
 
-    model, x = values["self"], values.get("x")
-    if name == "train_on_batch":
+    from keras_dp_ext._compat import keras_internals
+
+    model, arguments, iterator = (
+        training.model,
+        training.arguments,
+        training.epoch_iterator,
+    )
+    x = arguments["x"]
+    if iterator is None:
         return FitContext(model, batch_size=_num_rows(x), is_single_batch=True)
-    iterator = values.get("epoch_iterator")
     common = {
-        "steps_per_epoch": getattr(iterator, "num_batches", None)
-        or values.get("steps_per_epoch"),
-        "epochs": values.get("epochs"),
+        "steps_per_epoch": iterator.num_batches or arguments["steps_per_epoch"],
+        "epochs": arguments["epochs"],
     }
     if isinstance(x, tf.data.Dataset):
         return _read_dataset(model, x, common)
-    adapter = getattr(iterator, "data_adapter", None)
-    if type(adapter).__name__ != "ArrayDataAdapter":
+    adapter = keras_internals.array_adapter(iterator)
+    if adapter is None:
         kind = type(x).__name__
         unknown = f"a {kind} may yield any example, any number of times"
         return FitContext(model, unknown=unknown, **common)
@@ -136,6 +123,7 @@ def _read(name: str, values: dict[str, Any]) -> FitContext:
 
 
 def _input_spec(iterator: Any) -> Any:
+    # Serves a model without weights only, which is refused where there is none.
     dataset = getattr(iterator, "_distributed_dataset", None)
     spec = getattr(dataset, "element_spec", None)
     return spec[0] if isinstance(spec, (list, tuple)) and spec else spec
@@ -193,25 +181,21 @@ def _batching(dataset) -> tuple[int | None, int | None]:
     import keras
     import tensorflow as tf
 
+    from keras_dp_ext._compat import tf_internals
+
     for spec in keras.tree.flatten(dataset.element_spec):
         if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0]:
             return int(spec.shape[0]), None
-    pending = [dataset]
-    while pending:
-        source = pending.pop()
-        size = getattr(source, "_batch_size", None)
-        value = None if size is None else tf.get_static_value(size)
-        if value is not None:
-            return int(value), _cardinality(source._inputs())
-        pending.extend(source._inputs())
-    return None, None
+    batching = tf_internals.last_batching(dataset)
+    if batching is None:
+        return None, None
+    batch_size, batched = batching
+    return batch_size, _cardinality(batched)
 
 
-def _cardinality(sources) -> int | None:
+def _cardinality(dataset) -> int | None:
     import tensorflow as tf
 
-    if len(sources) != 1:
-        return None
     with tf.init_scope():  # Also while a training step is traced.
-        rows = int(sources[0].cardinality())
+        rows = int(dataset.cardinality())
     return rows if rows >= 0 else None

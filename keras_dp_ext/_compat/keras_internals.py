@@ -6,10 +6,173 @@ that was looked at. What is missing is an `IncompatibleVersionError`, never a de
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
 import keras
 import tensorflow as tf
 
-from keras_dp_ext._compat.versions import require
+from keras_dp_ext._compat.versions import incompatible, require
+
+# The training that is under way ---------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class RunningTraining:
+    """A call of `fit` or `train_on_batch` that has not returned yet.
+
+    Attributes:
+        model: The model that is trained.
+        arguments: What the method was called with, by name.
+        epoch_iterator: Keras' iterator over all epochs of this `fit`; no other `fit`
+            has the same. `None` in `train_on_batch`.
+        step_data: The batch, as the training step that is being traced sees it.
+    """
+
+    model: keras.Model
+    arguments: dict[str, Any]
+    epoch_iterator: Any
+    step_data: Any
+
+
+def running_training(optimizer: Any = None) -> RunningTraining | None:
+    """The innermost `fit` or `train_on_batch` under way, or `None`.
+
+    Keras tells neither an optimizer nor a callback about the data. Both run inside of
+    `fit`, whose frame holds them. Relies on the name `epoch_iterator` of a local
+    variable of `fit` (3.3), and on `one_step_on_data(data)` (3.3), without which
+    `step_data` is `None`.
+
+    Args:
+        optimizer: Whose training is looked for in other threads, if there is none in
+            this one: `tf.distribute` traces each replica in its own thread.
+    """
+    found = _training_around(sys._getframe(1))
+    if found is None and optimizer is not None:
+        for frame in sys._current_frames().values():
+            candidate = _training_around(frame)
+            if candidate and candidate.model.optimizer is optimizer:
+                found = candidate
+    return found
+
+
+def _training_around(frame: FrameType | None) -> RunningTraining | None:
+    step_data = None
+    for outer in _frames(frame):
+        name = outer.f_code.co_name
+        if name == "one_step_on_data" and step_data is None and _is_of_keras(outer):
+            step_data = outer.f_locals.get("data")
+        if name not in ("fit", "train_on_batch") or not _is_of_keras(outer):
+            continue
+        values = outer.f_locals
+        if isinstance(values.get("self"), keras.Model):
+            iterator = _epoch_iterator(values) if name == "fit" else None
+            return RunningTraining(values["self"], values, iterator, step_data)
+    return None
+
+
+def _epoch_iterator(values: dict[str, Any]) -> Any:
+    if values.get("epoch_iterator") is None:
+        # Without it, one training could not be told from the next.
+        raise incompatible("`Model.fit` has no local variable `epoch_iterator`")
+    return values["epoch_iterator"]
+
+
+def _is_of_keras(frame: FrameType) -> bool:
+    """A `fit` of the user's own is a custom loop, or calls that of Keras."""
+    return frame.f_globals.get("__name__", "").split(".")[0] == "keras"
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def array_adapter(epoch_iterator: Any) -> Any | None:
+    """What cuts arrays into batches, with its `batch_size`; `None` for other data.
+
+    Relies on `EpochIterator.data_adapter` and the class `ArrayDataAdapter` (3.10). Of
+    data that are not known to be arrays nobody assumes how they are sampled.
+    """
+    adapter = require(epoch_iterator, "data_adapter")
+    return adapter if type(adapter).__name__ == "ArrayDataAdapter" else None
+
+
+# Callbacks ------------------------------------------------------------------------
+
+
+def calling_callback_list() -> keras.callbacks.CallbackList | None:
+    """The list that calls a callback's `set_model`; `None` if somebody else does.
+
+    For use in `set_model`. Relies on `CallbackList.set_model` calling the callbacks of
+    its `callbacks` (3.3).
+    """
+    for frame in _frames(sys._getframe(1)):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, keras.callbacks.CallbackList):
+            require(owner, "callbacks")
+            return owner
+    return None
+
+
+def is_writing_backup() -> bool:
+    """Whether `BackupAndRestore` is saving: to resume from, and deleted afterwards.
+
+    Where it cannot be seen, the answer is no: less is written then.
+    """
+    return any(
+        isinstance(frame.f_locals.get("self"), keras.callbacks.BackupAndRestore)
+        for frame in _frames(sys._getframe(1))
+    )
+
+
+# Models ---------------------------------------------------------------------------
+
+
+def replace_train_function(
+    model: keras.Model, wrapped: Callable[[Callable], Callable]
+) -> Callable | None:
+    """Puts another function in the place of the one that `fit` calls for each step.
+
+    Relies on `Model.train_function`, and that `fit` and `train_on_batch` call it (3.3).
+
+    Args:
+        model: The model that is being fitted.
+        wrapped: Makes the new function from the present one.
+
+    Returns:
+        The new function; `None` if the model has no such function yet.
+    """
+    for method in (keras.Model.fit, keras.Model.train_on_batch):
+        code = _innermost(method).__code__
+        if "train_function" not in code.co_names:
+            raise incompatible(f"`Model.{code.co_name}` calls no `train_function`")
+    function = require(model, "train_function")
+    if function is not None:
+        model.train_function = wrapped(function)
+    return model.train_function
+
+
+def functional_class() -> type[keras.Model]:
+    """The class of models that are made of inputs and outputs; it has no public name.
+
+    Relies on the class of what `keras.Model(inputs, outputs)` returns (3.3).
+    """
+    from keras.src.models import functional
+
+    return require(functional, "Functional")
+
+
+def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    """A model and its layers, also those of models in the model.
+
+    Relies on `Layer._flatten_layers` (3.3).
+    """
+    return list(require(model, "_flatten_layers")())
 
 
 def components(variable: keras.Variable | tf.Variable) -> list[tf.Variable]:
@@ -24,3 +187,29 @@ def components(variable: keras.Variable | tf.Variable) -> list[tf.Variable]:
     if isinstance(value, tf.distribute.DistributedValues):
         return list(require(value, "values"))
     return [value]
+
+
+# Optimizers -----------------------------------------------------------------------
+
+# What Keras' `apply` calls and `PrivateOptimizer` overrides, or the other way round.
+_OPTIMIZER_HOOKS = (
+    "_all_reduce_sum_gradients",
+    "_apply_weight_decay",
+    "_backend_update_step",
+    "_check_variables_are_known",
+    "_distributed_tf_update_step",
+    "_use_weight_decay",
+    "scale_loss",
+)
+
+
+def check_optimizer_hooks(base: type[keras.optimizers.Optimizer]) -> None:
+    """Requires the methods by which a private optimizer takes part in Keras' update."""
+    for name in _OPTIMIZER_HOOKS:
+        require(base, name)
+
+
+def _innermost(function: Callable) -> Callable:
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function

@@ -13,7 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext._compat.versions import incompatible, require
+from keras_dp_ext._compat.versions import check_versions, incompatible, require
+
+check_versions()  # All that needs TensorFlow imports this module.
 
 # Graphs -----------------------------------------------------------------------
 
@@ -43,6 +45,19 @@ def is_control_flow_body(graph: Any) -> bool:
     """
     module = _module("tensorflow.python.ops.control_flow_v2_func_graphs")
     return isinstance(graph, require(module, "ControlFlowFuncGraph"))
+
+
+def is_loop_body(graph: Any) -> bool:
+    """Whether a graph is that of the body or the condition of a loop.
+
+    Relies on `WhileBodyFuncGraph` and `WhileCondFuncGraph` (2.16).
+    """
+    module = _module("tensorflow.python.ops.control_flow_v2_func_graphs")
+    kinds = (
+        require(module, "WhileBodyFuncGraph"),
+        require(module, "WhileCondFuncGraph"),
+    )
+    return isinstance(graph, kinds)
 
 
 def outer_graph(graph: Any) -> Any | None:
@@ -114,6 +129,11 @@ def find_function(graph: Any, name: str) -> Any | None:
             return require(graph, "_get_function")(name)
         graph = outer_graph(graph)
     return None
+
+
+def functions_of_graph(graph: Any) -> list[Any]:
+    """All functions that the ops of a graph call. Relies on `Graph._functions` (2.16)."""
+    return list(require(graph, "_functions").values())
 
 
 def graph_of_function(function: Any) -> Any | None:
@@ -193,6 +213,14 @@ def variable_dtype(handle: tf.Tensor) -> tf.DType | None:
     return tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
 
 
+def variable_shape(handle: tf.Tensor) -> tf.TensorShape:
+    """The shape of what a handle refers to, also a symbolic one; unknown if in doubt."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.shape_and_type:
+        return tf.TensorShape(None)
+    return tf.TensorShape(data.shape_and_type[0].shape)
+
+
 def merge_call(function: Callable, strategy: tf.distribute.Strategy, *args: Any) -> Any:
     """Calls a function once for all replicas.
 
@@ -222,6 +250,11 @@ def dataset_functions(dataset: tf.data.Dataset) -> list[Any]:
     Relies on `Dataset._functions` and the `function` of what it returns (2.16).
     """
     return [require(one, "function") for one in require(dataset, "_functions")()]
+
+
+def dataset_python_functions(dataset: tf.data.Dataset) -> list[Callable]:
+    """The same as they were written. Relies on their `_func` (2.16)."""
+    return [require(one, "_func") for one in require(dataset, "_functions")()]
 
 
 def dataset_kind(dataset: tf.data.Dataset) -> str:

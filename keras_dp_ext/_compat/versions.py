@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import re
+import warnings
 from typing import Any
+
+#: From, and up to but without. As in setup.cfg; `make test-floor` and `make
+#: test-newest` run the tests at both ends, `make test-colab` in between.
+TESTED_VERSIONS = {"tensorflow": ("2.18", "2.22"), "keras": ("3.10", "3.16")}
+
+#: Set to anything, it makes a warning of the error for versions out of range.
+OVERRIDE = "KERAS_DP_EXT_UNTESTED_VERSIONS"
 
 
 # A plain exception: AutoGraph keeps the class of no other.
@@ -25,6 +35,32 @@ def incompatible(what: str) -> IncompatibleVersionError:
         f"TensorFlow {version_of('tensorflow')} with Keras {version_of('keras')}; "
         "docs/new_versions.md lists the versions that are tested."
     )
+
+
+def check_versions() -> None:
+    """Requires Keras and TensorFlow to be of the versions that were tested.
+
+    Reads what is installed and imports neither.
+    """
+    for distribution, (first, end) in TESTED_VERSIONS.items():
+        version = version_of(distribution)
+        if _numbers(first) <= _numbers(version) < _numbers(end):
+            continue
+        message = (
+            f"keras_dp_ext is tested with {distribution} >= {first}, < {end}. Received: "
+            f"{distribution} {version}. It relies on private parts of Keras and "
+            "TensorFlow, and a check of privacy that no longer works would not be "
+            f'noticed. Run `pip install "{distribution}>={first},<{end}"`, or see '
+            f"docs/new_versions.md; {OVERRIDE}=1 turns this error into a warning."
+        )
+        if not os.environ.get(OVERRIDE):
+            raise IncompatibleVersionError(message)
+        warnings.warn(message, stacklevel=2)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`2.20.0rc1` as (2, 20); a version that cannot be read is below all others."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def require(owner: Any, name: str) -> Any:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from typing import Any
 
 import keras
 
 from keras_dp_ext._build_model import build_model
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
 from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
-from keras_dp_ext.accounting.ledger import figure_entries, stated_sampling
+from keras_dp_ext.accounting.ledger import Ledger, figure_entries, stated_sampling
 from keras_dp_ext.accounting.of_model import (
     entries_of,
     private_optimizer_of,
@@ -22,7 +22,7 @@ from keras_dp_ext.accounting.of_model import (
 )
 from keras_dp_ext.accounting.records import LedgerEntry
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling
-from keras_dp_ext.callbacks import hints, last_settings, statement
+from keras_dp_ext.callbacks import acting_on_data, hints, last_settings, statement
 from keras_dp_ext.callbacks.live_epsilon import (
     LiveEpsilon,
     progress_bar_shows_values_as_they_are,
@@ -116,6 +116,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         self.sampling = sampling
         # Without a target no batch is looked at, and Keras need not wait for it.
         self.async_safe = target_epsilon is None
+        self._callback_list: keras.callbacks.CallbackList | None = None
         self._context: FitContext | None = None
         self._opened = False
         self._limit = math.inf
@@ -128,7 +129,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
 
     def set_model(self, model):
         super().set_model(model)
-        _move_to_front(self, sys._getframe(1).f_locals.get("self"))
+        self._callback_list = keras_internals.calling_callback_list()
+        _move_to_front(self, self._callback_list)
 
     def on_train_begin(self, logs=None):
         self._optimizer()
@@ -279,6 +281,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if context.sampling is None:
             optimizer.ledger.add_assumption(stated_sampling(sampling))
         optimizer._open_segment(sampling, self._context)
+        self._note_callbacks_that_act_on_data(optimizer.ledger)
         # Raises here, before anything is spent, if earlier releases are unknown.
         self._epsilon(self.releases, "proven")
         for caveat in optimizer.ledger.caveats():
@@ -299,6 +302,15 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if self.target_epsilon is not None:
             self._limit = self._affordable()
             self._require_another_execution()
+
+    def _note_callbacks_that_act_on_data(self, ledger: Ledger) -> None:
+        """The statement names them, also that of a later training."""
+        if self._callback_list is None:
+            return
+        for what in acting_on_data.describe(self._callback_list.callbacks):
+            if what not in ledger.uncovered:
+                warnings.warn(f"Not covered by epsilon: {what}.", stacklevel=2)
+                ledger.add_uncovered(what)
 
     def _affordable(self) -> int:
         """The number of releases that the target allows, at most those planned."""
@@ -356,13 +368,15 @@ def _delta_of(num_examples: int | None) -> float:
     return default_delta(num_examples)
 
 
-def _move_to_front(callback: PrivacyAccountant, owner: Any) -> None:
+def _move_to_front(
+    callback: PrivacyAccountant, owner: keras.callbacks.CallbackList | None
+) -> None:
     """Puts the accountant before the callbacks that read its logs.
 
     Keras appends History and the progress bar itself, but a CSVLogger or
     EarlyStopping that the user lists first would not see epsilon. Keras is
     iterating over the list just now, so it gets a new one.
     """
-    if isinstance(owner, keras.callbacks.CallbackList):
+    if owner is not None:
         rest = [other for other in owner.callbacks if other is not callback]
         owner.callbacks = [callback, *rest]

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, calibration
 from keras_dp_ext.accounting.default_delta import default_delta
 from keras_dp_ext.callbacks import PrivacyAccountant
@@ -124,7 +125,7 @@ class Experiment:
 
     def _adapt(self, model: keras.Model) -> list[PrivatePCA]:
         """Adapts the layers that look at the data, privately; returns them."""
-        layers = list(model._flatten_layers())  # Also those of models in the model.
+        layers = keras_internals.all_layers(model)  # Also those of models in the model.
         private = [layer for layer in layers if isinstance(layer, PrivatePCA)]
         for layer in layers:
             adaptive = isinstance(layer, keras.layers.Normalization)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import keras
 
+from keras_dp_ext._compat import keras_internals
+
 
 @dataclasses.dataclass(frozen=True)
 class IncompatibleLayer:
@@ -50,7 +52,7 @@ def find_incompatible(model: keras.Model) -> list[IncompatibleLayer]:
     ['computes statistics over the batch']
     """
     found, seen = [], set()
-    for layer in model._flatten_layers(include_self=False):
+    for layer in keras_internals.all_layers(model)[1:]:
         if id(layer) in seen:
             continue
         seen.add(id(layer))

@@ -6,8 +6,8 @@ import inspect
 import warnings
 
 import keras
-from keras.src.models.functional import Functional  # Has no public name.
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.models.incompatible_layers import (
     find_incompatible,
     is_batch_normalization,
@@ -201,7 +201,7 @@ def _number_of_groups(channels: int, most: int) -> int:
 
 def _is_graph_of_layers(layer) -> bool:
     """Whether Keras knows how the layers of a model are connected."""
-    return isinstance(layer, (keras.Sequential, Functional))
+    return isinstance(layer, (keras.Sequential, keras_internals.functional_class()))
 
 
 def _check_can_be_cloned(model, normalizations) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.mechanisms import DPSGD, Composed
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.for_budget import for_budget
@@ -106,6 +107,7 @@ _PREFIXES = {DPSGD: "DP"}
 
 
 def _create(base, mechanism_class, name):
+    keras_internals.check_optimizer_hooks(base)
     mechanism_parameters = mechanism_class.argument_names()
 
     class Private(PrivateOptimizer, base):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import keras_internals, tf_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, FullBatch, Ledger, Sampling, Unknown
 from keras_dp_ext.accounting.ledger import stated_sampling
@@ -135,7 +135,7 @@ class PrivateOptimizer:
 
     def scale_loss(self, loss):
         """Keeps the loss for `apply_gradients`; part of Keras' training step."""
-        if not _is_symbolic(loss):
+        if not tf_internals.is_symbolic(loss):
             raise ValueError(
                 f"{type(self).__name__} reads per-example gradients off the traced "
                 "graph, and there is none with `run_eagerly=True`. Compile the "
@@ -163,7 +163,7 @@ class PrivateOptimizer:
         loss = self._state.take_pending_loss()
         if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
             raise no_losses_error(self)
-        with _without_autograph():
+        with tf_internals.without_autograph():
             trace_step_on_loss(self, loss, variables)
         return self._iterations
 
@@ -230,7 +230,7 @@ class PrivateOptimizer:
         if tf.executing_eagerly():
             eager_step(self, loss, variables, tape)
             return
-        with _without_autograph():
+        with tf_internals.without_autograph():
             trace_step(self, tf.cast(loss, tf.float32), [], variables, find_fit(self))
 
     def bind(self, model: keras.Model) -> None:
@@ -579,7 +579,7 @@ class PrivateOptimizer:
     def save_own_variables(self, store):
         saved = {}
         super().save_own_variables(saved)
-        if not _is_backup():
+        if not keras_internals.is_writing_backup():
             # The sums of an unfinished lot are not noised: they may be written
             # where training is resumed from, never into a file that is shared.
             for index, variable in enumerate(self.variables):
@@ -608,30 +608,8 @@ class _Parts:
     verified: set[bytes] = dataclasses.field(default_factory=set)
 
 
-def _is_backup() -> bool:
-    """Whether `BackupAndRestore` is saving: to resume from, and deleted afterwards."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.callbacks.BackupAndRestore):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _without_autograph():
-    """AutoGraph must not rewrite the engine's Python control flow."""
-    from tensorflow.python.autograph.core import ag_ctx
-
-    return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED)
-
-
 def _is_known(sampling: Sampling | None) -> bool:
     return sampling is not None and not isinstance(sampling, Unknown)
-
-
-def _is_symbolic(tensor) -> bool:
-    return tf.is_tensor(tensor) and not hasattr(tensor, "_numpy")
 
 
 def _check_count(name: str, value, least: int) -> None:

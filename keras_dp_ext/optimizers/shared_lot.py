@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.accounting.claim import Claim, lot_claim
 
 _STEP_GRAPH = "one_step_on_data"  # Keras' function of one batch.
@@ -149,11 +150,8 @@ def _check(lot: SharedLot, members: Sequence[Any]) -> None:
 def _enclosing_step(graph) -> tuple[Any, list[Any]]:
     """The graph that handles one batch, and those between it and `graph`."""
     chain = [graph]
-    while getattr(chain[-1], "outer_graph", None) is not None:
-        outer = chain[-1].outer_graph
-        if not isinstance(outer, tf.__internal__.FuncGraph):
-            break
-        chain.append(outer)
+    while tf_internals.is_function_graph(tf_internals.outer_graph(chain[-1])):
+        chain.append(tf_internals.outer_graph(chain[-1]))
     for number, candidate in enumerate(chain):
         if candidate.name == _STEP_GRAPH:
             return candidate, chain[:number]
@@ -161,7 +159,7 @@ def _enclosing_step(graph) -> tuple[Any, list[Any]]:
 
 
 def _is_loop(graph) -> bool:
-    return type(graph).__name__ in ("WhileBodyFuncGraph", "WhileCondFuncGraph")
+    return tf_internals.is_loop_body(graph)
 
 
 def _is_branch(graph) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch, Unknown
 from keras_dp_ext.accounting.of_model import record_layers_of
@@ -169,12 +170,18 @@ class _Guarded:
 
 def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
     """Guards the training function of `fit` that is being traced."""
-    if context is None or context.model.train_function is None:
+    if context is None:
         return
     model = context.model
-    if not isinstance(model.train_function, GuardedTrainFunction):
-        model.train_function = GuardedTrainFunction(model.train_function, model)
-    model.train_function.add(optimizer, declared_lot(optimizer, context))
+
+    def guarded(function):
+        if isinstance(function, GuardedTrainFunction):
+            return function
+        return GuardedTrainFunction(function, model)
+
+    guard = keras_internals.replace_train_function(model, guarded)
+    if guard is not None:
+        guard.add(optimizer, declared_lot(optimizer, context))
 
 
 def check_release_counts(model: keras.Model | None) -> None:

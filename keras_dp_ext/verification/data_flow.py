@@ -9,6 +9,13 @@ import tensorflow as tf
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.graph_marks import marks_of
 
+# Besides `graph_lib.DATA_OPS`: batches for each replica, and data sets as tensors.
+_DATA_OPS = graph_lib.DATA_OPS | {
+    "DatasetToSingleElement",
+    "MultiDeviceIteratorGetNextFromShard",
+    "ReduceDataset",
+}
+
 # What they are given decides the shape of what they return.
 _SHAPED_BY_CONTENTS = frozenset(
     {
@@ -98,7 +105,9 @@ class DataFlow:
         is_ordered = True
         for op in ops:
             # The gradient of a loop makes it depend on ops that come later.
-            is_ordered = is_ordered and all(t.op in seen for t in op.inputs)
+            is_ordered = is_ordered and all(
+                t.op in seen or t.op in self._contents for t in op.inputs
+            )
             seen.add(op)
             self.visit(op)
         before = None
@@ -109,7 +118,7 @@ class DataFlow:
         return self
 
     def _holds_data(self, op: tf.Operation) -> bool:
-        if op.type in graph_lib.DATA_OPS:
+        if op.type in _DATA_OPS:
             return True
         if op.type == "VarIsInitializedOp":
             return False  # Of a variable with data: it has no part in them.
@@ -117,7 +126,12 @@ class DataFlow:
             return any(tensor.op in self._shapes for tensor in op.inputs)
         if op.type.startswith("Random") and graph_lib.is_stateful(op):
             return True
-        return any(tensor.op in self._contents for tensor in op.inputs)
+        if any(tensor.op in self._contents for tensor in op.inputs):
+            return True
+        # A function may fetch the next batch by itself.
+        return graph_lib.calls_functions(op) and any(
+            _returns_data(graph) for graph in graph_lib.called_graphs(op)
+        )
 
     def _is_shaped_by_data(self, op: tf.Operation) -> bool:
         inputs = op.inputs
@@ -166,6 +180,11 @@ def in_any_iteration(loop: tf.Operation, numbers: set[int]) -> tuple[set[int], b
         numbers = grown
     flow = inside(condition, numbers)
     return numbers, any(output in flow for output in condition.outputs)
+
+
+def _returns_data(graph) -> bool:
+    flow = inside(graph, [])
+    return any(output in flow for output in graph.outputs)
 
 
 def call_arguments(op: tf.Operation) -> list[tf.Tensor]:

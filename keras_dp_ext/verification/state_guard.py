@@ -130,7 +130,9 @@ class StateGuard:
         self._flow = DataFlow()
         graphs = [(graph, graph.get_operations()) for graph in reversed(self._graphs)]
         for _, ops in graphs:
-            self._flow.visit_all(op for op in ops if not self._is_source(op))
+            for op in ops:
+                self._is_source(op)
+            self._flow.visit_all(ops)
         if losses is not None and losses not in self._flow:
             # A custom loop may close over its data.
             for graph, ops in graphs:
@@ -217,10 +219,13 @@ class StateGuard:
         )
 
     def _is_metric(self, handle) -> bool:
+        # A metric that holds a weight or the learning rate makes no metric of it.
+        if any(
+            id(handle) in names for names in (self._own, self._exact, self._trained)
+        ):
+            return False
         if id(handle) in self._metrics:
             return True
-        if id(handle) in self._own or id(handle) in self._trained:
-            return False
         self._allow_metrics()  # Keras builds some of them late.
         return id(handle) in self._metrics
 
@@ -238,8 +243,11 @@ class StateGuard:
         if model is None:
             return
         before = len(self._metrics)
+        weights = _handles(model.weights)
         for metric in model.metrics:
-            self._metrics.update(_handles(metric.variables))
+            for handle, name in _handles(metric.variables).items():
+                if handle not in weights:
+                    self._metrics[handle] = name
         if len(self._metrics) > before or self._is_before_update:
             self._check_losses()
 

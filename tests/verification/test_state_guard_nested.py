@@ -128,3 +128,30 @@ def test_an_inner_function_and_metrics_around_it_are_fine():
     model = train(step)
     assert train.changed
     assert model.tracker.count.numpy() > 0
+
+
+def test_a_batch_that_a_function_fetches_by_itself_is_data():
+    x, _ = data()
+    batches = iter(tf.data.Dataset.from_tensor_slices(x).repeat().batch(EXAMPLES))
+
+    def step(model, x, y):
+        model.update(x, y)
+        more = tf.function(lambda: next(batches))()
+        model.state.assign(tf.reduce_mean(more))
+
+    with pytest.raises(ValueError, match=REFUSED):
+        train(step)
+    assert not train.changed
+
+
+def test_a_data_set_as_a_tensor_is_data():
+    x, _ = data()
+    rows = tf.data.Dataset.from_tensor_slices(x)
+
+    def step(model, x, y):
+        model.update(x, y)
+        model.state.assign(rows.reduce(0.0, lambda s, row: s + tf.reduce_sum(row)))
+
+    with pytest.raises(ValueError, match=REFUSED):
+        train(step)
+    assert not train.changed

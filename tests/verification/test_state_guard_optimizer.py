@@ -236,3 +236,16 @@ def test_every_option_of_an_optimizer_passes_its_own_guard(arguments, jit_compil
         batch_size=8,
     )
     assert train.changed
+
+
+def test_a_metric_that_holds_the_learning_rate_makes_no_metric_of_it():
+    def step(model, x, y):
+        rate = model.optimizer._learning_rate
+        model.tracker.held = rate
+        assert any(rate is variable for variable in model.tracker.variables)
+        model.update(x, y)
+        model.tracker.held.assign(tf.reduce_sum(x))
+
+    with pytest.raises(ValueError, match=REFUSED):
+        train(step)
+    assert not train.changed

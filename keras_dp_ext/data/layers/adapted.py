@@ -13,7 +13,9 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from keras_dp_ext._compat import keras_internals, tf_internals
 from keras_dp_ext.accounting.ledger import Ledger
 
 
@@ -31,9 +33,9 @@ def record_layers(ledger: Ledger, layers: Iterable[keras.layers.Layer]) -> None:
 
 def layers_of_model(model: Any) -> list[keras.layers.Layer]:
     """All layers of a model, and of models and layers in it."""
-    if not hasattr(model, "_flatten_layers"):
+    if not isinstance(model, keras.layers.Layer):
         return []
-    layers = list(model._flatten_layers(include_self=True, recursive=True))
+    layers = list(keras_internals.all_layers(model))
     # The table in a TextVectorization is no layer of the user's.
     inner = {id(getattr(layer, "_lookup_layer", None)) for layer in layers}
     return [layer for layer in layers if id(layer) not in inner]
@@ -45,11 +47,11 @@ def layers_of_pipeline(dataset: Any) -> list[keras.layers.Layer]:
     pending = [dataset]
     while pending:
         source = pending.pop()
-        if not hasattr(source, "_inputs"):
+        if not isinstance(source, tf.data.Dataset):
             continue
-        pending.extend(source._inputs())
-        for wrapper in source._functions():
-            for layer in _layers_used_by(getattr(wrapper, "_func", None)):
+        pending.extend(tf_internals.dataset_inputs(source))
+        for function in tf_internals.dataset_python_functions(source):
+            for layer in _layers_used_by(function):
                 for inner in layers_of_model(layer):
                     found[id(inner)] = inner
     return list(found.values())

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.records import OneOff
@@ -305,7 +306,7 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
         label = sampling_of(data)
         resampled = label is not None and not isinstance(label.sampling, Shuffled)
         infinite = int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
-        if resampled or infinite or _is_repeated(data):
+        if resampled or infinite or tf_internals.is_repeated(data):
             raise ValueError(
                 "Argument `data` must be finite and hold each example once: an "
                 "example that occurs twice counts twice in the covariance. Use "
@@ -323,10 +324,3 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
     data = np.asarray(data)
     for start in range(0, len(data), _CHUNK):
         yield data[start : start + _CHUNK]
-
-
-def _is_repeated(dataset: tf.data.Dataset) -> bool:
-    """Whether `repeat` occurs in the making of a data set."""
-    return type(dataset).__name__ == "_RepeatDataset" or any(
-        _is_repeated(source) for source in dataset._inputs()
-    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
 from keras_dp_ext.data.sampling.plain import name_of
 from keras_dp_ext.data.sampling.row_check import check_rows
@@ -114,11 +115,11 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
     """The label; or why there is none any more."""
     source, steps = dataset, []
     while not hasattr(source, _ATTRIBUTE):
-        kind = type(source).__name__
+        kind = tf_internals.dataset_kind(source)
         if kind not in _TRANSPARENT | _WHOLE_BATCHES:
             return None, _lost_by(source)
         steps.append(source)
-        (source,) = source._inputs()
+        (source,) = tf_internals.dataset_inputs(source)
     steps.reverse()
     label = _after_cuts(getattr(source, _ATTRIBUTE), steps)
     if label is None:
@@ -126,7 +127,7 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
             "`take` or `skip` cuts lots that are spread over several batches: pass "
             "`steps_per_epoch` to the sampler instead"
         )
-    functions = [wrapper.function for s in steps for wrapper in s._functions()]
+    functions = [f for step in steps for f in tf_internals.dataset_functions(step)]
     if not _rows(dataset) <= {None, *_rows(source)}:
         # An example that became two rows would count twice. Where the number is not
         # known in advance, `check_rows` finds out.
@@ -145,14 +146,14 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
 
 def _lost_by(dataset: Any) -> str | None:
     """The transformation next to a sampler that loses its label, if there is one."""
-    if not hasattr(dataset, "_inputs"):
+    if not isinstance(dataset, tf.data.Dataset):
         return None
-    for source in dataset._inputs():
+    for source in tf_internals.dataset_inputs(dataset):
         below = source
-        while type(below).__name__ in _TRANSPARENT | _WHOLE_BATCHES:
+        while tf_internals.dataset_kind(below) in _TRANSPARENT | _WHOLE_BATCHES:
             if hasattr(below, _ATTRIBUTE):
                 break
-            (below,) = below._inputs()
+            (below,) = tf_internals.dataset_inputs(below)
         if hasattr(below, _ATTRIBUTE):
             name = name_of(dataset)
             remedy = _REMEDIES.get(name, "changes what a lot is: leave it out")

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
+
 _LOOKUPS = frozenset(
     {
         "Gather",
@@ -68,7 +70,11 @@ def _origin(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _may_hold_examples(tensor: tf.Tensor, num_elements: int) -> bool:
-    shape = tensor.shape if tensor.dtype != tf.resource else _handle_shape(tensor)
+    shape = (
+        tensor.shape
+        if tensor.dtype != tf.resource
+        else tf_internals.variable_shape(tensor)
+    )
     if shape.rank is None or (shape.rank and shape[0] is None):
         return True
     if shape.rank == 0:
@@ -78,18 +84,7 @@ def _may_hold_examples(tensor: tf.Tensor, num_elements: int) -> bool:
     return shape[0] > _SMALL_TABLE_OF_VECTORS
 
 
-def _handle_shape(handle: tf.Tensor) -> tf.TensorShape:
-    data = getattr(handle, "_handle_data", None)
-    if data is None or not data.shape_and_type:
-        return tf.TensorShape(None)
-    return tf.TensorShape(data.shape_and_type[0].shape)
-
-
 def _inner_graphs(graph: Any) -> list[Any]:
     """The bodies of functions, branches and loops in a graph."""
-    functions = getattr(graph, "_functions", {})
-    return [
-        function.graph
-        for function in functions.values()
-        if getattr(function, "graph", None) is not None
-    ]
+    graphs = map(tf_internals.graph_of_function, tf_internals.functions_of_graph(graph))
+    return [inner for inner in graphs if inner is not None]

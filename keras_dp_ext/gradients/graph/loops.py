@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.trip_count import counters, trip_count
 from keras_dp_ext.gradients.graph.uses import Use, Weight, find_uses, scan
@@ -224,7 +225,7 @@ def _shapes_for_assumed_batch(body, ops) -> dict[int, tf.TensorShape]:
             shape = tf.TensorShape([ASSUMED_BATCH, *shape[1:]])
         return tf.compat.v1.placeholder(tensor.dtype, shape)
 
-    with tf.__internal__.FuncGraph("shapes").as_default():
+    with tf_internals.scratch_graph("shapes").as_default():
         # What is read from a list has rows for examples, too; a copied handle does
         # not know the shape of its variable.
         reads = ("TensorListGetItem", "ReadVariableOp")
