@@ -29,7 +29,7 @@ _PCA_LEAST_NOISE = 4.0
 
 def load_data(settings: Settings) -> DataSet:
     """The data set, as the model of the settings takes it."""
-    data = load(settings.dataset, settings.data_dir)
+    data = load(settings.dataset, settings.data_dir, settings.target)
     return with_features(find_recipe(data.name, settings.model).model, data)
 
 

@@ -26,7 +26,7 @@ class Settings:
     """What a training was asked to do. `None` leaves it to the recipe.
 
     Attributes:
-        dataset: Name for `data.load`, or the path of an `.npz` file.
+        dataset: Name for `data.load`, or the path of a `.csv` or `.npz` file.
         data_dir: Directory of `.npz` files.
         model: Name of a preset model, or `module:function`.
         mechanism: Name of the mechanism.
@@ -44,6 +44,7 @@ class Settings:
         pca_noise_multiplier: Noise of a `PrivatePCA` layer in the model.
         options: Further arguments of the mechanism.
         seed: Of the initial weights. Lots and noise never depend on it.
+        target: Column to predict, of a `.csv` file.
     """
 
     dataset: str = "digits"
@@ -64,9 +65,15 @@ class Settings:
     pca_noise_multiplier: float | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int | None = None
+    target: str | None = None
 
     def __post_init__(self):
         check_name(self.dataset)
+        if (self.target is not None) != str(self.dataset).endswith(".csv"):
+            raise ValueError(
+                "Argument `--target` must name the column to predict for a .csv file, "
+                f"and for nothing else. Received: {self.target} for {self.dataset}"
+            )
         for name in ("target_epsilon", "learning_rate", "l2_norm_clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -133,7 +140,10 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         default="digits",
         metavar="NAME",
         help=f"{', '.join(NAMES)} (the first is embedded, and the default), or the path "
-        "of an .npz file",
+        "of a .csv or .npz file",
+    )
+    data.add_argument(
+        "--target", metavar="COLUMN", help="the column to predict, of a .csv file"
     )
     data.add_argument(
         "--data-dir",

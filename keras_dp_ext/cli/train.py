@@ -26,6 +26,7 @@ _EXAMPLES = """examples:
   keras-dp train --dataset fashion_mnist --model scatter_linear --accountant pld
   keras-dp train --dataset mnist --model pca_mlp --target-epsilon 2
   keras-dp train --dataset adult --mechanism encoding --noise student-t
+  keras-dp train --dataset table.csv --target column --target-epsilon 3
   keras-dp train --dataset my.npz --model my_module:my_function
   keras-dp train --resume                 (after Ctrl-C; the budget stays the same)
   keras-dp train --noise-multiplier 2 --resume --epochs 60

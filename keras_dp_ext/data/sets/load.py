@@ -18,6 +18,7 @@ import numpy as np
 from keras_dp_ext._data_set_names import NAMES as NAMES
 from keras_dp_ext._data_set_names import check_name
 from keras_dp_ext.data.sets.data_set import DataSet
+from keras_dp_ext.data.sets.table import load_table
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 DATA_DIR_VARIABLE = "KERAS_DP_DATA"
@@ -84,7 +85,11 @@ _SOURCES: dict[str, _Source] = {
 }
 
 
-def load(name: str, data_dir: str | os.PathLike | None = None) -> DataSet:
+def load(
+    name: str,
+    data_dir: str | os.PathLike | None = None,
+    target: str | None = None,
+) -> DataSet:
     """Loads a data set.
 
     Looks for `<data_dir>/<name>.npz` first (arrays `x_train`, `y_train`, `x_test`
@@ -93,11 +98,13 @@ def load(name: str, data_dir: str | os.PathLike | None = None) -> DataSet:
     Args:
         name: `"digits"` (embedded: 1,797 digits of 8 x 8 pixels), `"mnist"`,
             `"fashion_mnist"`, `"cifar10"`, `"svhn_cropped"`, `"adult"`, `"imdb"`, or
-            the path of an `.npz` file of your own. Put the number of classes into it
+            the path of a `.csv` file of your own (see `target`), or of an `.npz` file. Put the number of classes into it
             as `num_classes`; otherwise it is taken from the training labels, which
             epsilon does not cover.
         data_dir: Directory of `.npz` files; by default that of the environment
             variable `KERAS_DP_DATA`.
+        target: Name of the column to predict, for a `.csv` file: a line of column
+            names, then a line for each example. Numbers and words may be missing.
 
     Returns:
         A `DataSet`; its `note` says where it came from.
@@ -114,9 +121,16 @@ def load(name: str, data_dir: str | os.PathLike | None = None) -> DataSet:
     (1438, 8, 8, 1)
     """
     check_name(name)
-    if name == "digits":
+    if name == "digits" and target is None:
         with resources.as_file(resources.files(__package__) / "digits.npz") as path:
             return _from_npz(name, path, 10, 16.0, "UCI optical digits, embedded")
+    if str(name).endswith(".csv"):
+        return load_table(Path(name), target)
+    if target is not None:
+        raise ValueError(
+            "Argument `target` (--target) applies to .csv files only. Received: "
+            f"target={target} for {name}"
+        )
     if str(name).endswith(".npz"):
         return _own_file(Path(name))
     source = _SOURCES[name]
