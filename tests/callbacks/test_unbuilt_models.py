@@ -107,7 +107,9 @@ def test_a_python_data_set(data):
             return data[0][rows], data[1][rows]
 
     model = Subclassed()
-    assert train(model, Batches(), lot=BATCH, num_examples=SIZE, batch_size=BATCH)
+    sampling = dp.accounting.Shuffled(SIZE // BATCH, BATCH / SIZE)
+    arguments = {"num_examples": SIZE, "batch_size": BATCH, "sampling": sampling}
+    assert train(model, Batches(), lot=BATCH, **arguments)
     assert int(model.optimizer.releases) == 2 * (SIZE // BATCH)
 
 
