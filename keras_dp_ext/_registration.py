@@ -17,22 +17,27 @@ from typing import Any
 
 _PACKAGE = "keras_dp_ext"
 
+# Optimizers of Keras with every mechanism that knows them all by name.
+_BASES = (
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lamb",
+    "Lion",
+    "Nadam",
+    "RMSprop",
+    "SGD",
+)
+
 # Module of each class that is registered; a test compares this with the registry.
 _CLASSES = {
     "data": ("PrivatePCA", "Scattering"),
     "optimizers": (
-        "DPAdadelta",
-        "DPAdafactor",
-        "DPAdagrad",
-        "DPAdam",
-        "DPAdamW",
-        "DPAdamax",
-        "DPFtrl",
-        "DPLamb",
-        "DPLion",
-        "DPNadam",
-        "DPRMSprop",
-        "DPSGD",
+        *(f"{mechanism}{base}" for mechanism in ("DP", "Composed") for base in _BASES),
         "DirectionalAdam",
         "DirectionalSGD",
         "EncodedAdam",
