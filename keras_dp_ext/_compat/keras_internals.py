@@ -59,6 +59,20 @@ def running_training(optimizer: Any = None) -> RunningTraining | None:
     return found
 
 
+def is_running(epoch_iterator: Any) -> bool:
+    """Whether the `fit` with this iterator has not returned yet, in any thread.
+
+    Relies on the same local variable as `running_training`.
+    """
+    return any(
+        outer.f_code.co_name == "fit"
+        and _is_of_keras(outer)
+        and outer.f_locals.get("epoch_iterator") is epoch_iterator
+        for frame in sys._current_frames().values()
+        for outer in _frames(frame)
+    )
+
+
 def _training_around(frame: FrameType | None) -> RunningTraining | None:
     step_data = None
     for outer in _frames(frame):

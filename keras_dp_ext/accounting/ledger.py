@@ -12,6 +12,7 @@ from typing import Any
 
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.claim import Claim
+from keras_dp_ext.accounting.figures import figure_entries
 from keras_dp_ext.accounting.records import (
     LedgerEntry,
     OneOff,
@@ -21,9 +22,6 @@ from keras_dp_ext.accounting.records import (
     new_id,
 )
 from keras_dp_ext.accounting.sampling import Sampling, Unknown
-
-#: What a ledger can be asked for; see `Ledger.epsilon`.
-FIGURES = ("proven", "published", "if_poisson")
 
 #: The format of `Ledger.to_json`. The first had neither version nor ids.
 FORMAT_VERSION = 2
@@ -450,26 +448,6 @@ class Ledger:
 def stated_sampling(sampling: Sampling) -> str:
     """The assumption behind a sampling that somebody has stated."""
     return f"batches were drawn as was stated ({sampling.describe()})"
-
-
-def figure_entries(
-    entries: Iterable[LedgerEntry], figure: str
-) -> list[accountants.Entry]:
-    """The events that a figure of `Ledger.epsilon` is about."""
-    if figure not in FIGURES:
-        raise ValueError(
-            f"Argument `figure` must be one of {FIGURES}. Received: figure={figure}"
-        )
-    if figure == "proven":
-        return [(claim.proven, sampling, n) for claim, sampling, n in entries]
-    return [
-        (
-            claim.published or claim.proven if figure == "published" else claim.proven,
-            sampling.if_poisson(),
-            count,
-        )
-        for claim, sampling, count in entries
-    ]
 
 
 def _covers(streams: dict[str, OneOff], others: dict[str, OneOff]) -> bool:

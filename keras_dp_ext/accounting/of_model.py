@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_dp_ext.accounting import accountants
-from keras_dp_ext.accounting.ledger import figure_entries
+from keras_dp_ext.accounting.figures import figure_entries
 from keras_dp_ext.accounting.records import LedgerEntry
 from keras_dp_ext.accounting.sampling import Shuffled
 

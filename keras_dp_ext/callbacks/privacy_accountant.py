@@ -14,7 +14,8 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
 from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
-from keras_dp_ext.accounting.ledger import Ledger, figure_entries, stated_sampling
+from keras_dp_ext.accounting.figures import figure_entries
+from keras_dp_ext.accounting.ledger import Ledger, stated_sampling
 from keras_dp_ext.accounting.of_model import (
     entries_of,
     private_optimizer_of,
@@ -190,6 +191,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     @property
     def epsilon(self) -> float:
         """Epsilon proven for everything released so far."""
+        self._record_layers()
         return self._epsilon(self.releases, "proven")
 
     @property
@@ -205,6 +207,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
 
     def statement(self) -> str:
         """What is guaranteed, for whom, and what is not covered, in plain words."""
+        self._record_layers()
         entries = self._entries(self.releases)
         ledger = self._optimizer().ledger
         amplified = all(s.if_poisson() == s for _, s, _ in entries)
@@ -249,8 +252,11 @@ class PrivacyAccountant(keras.callbacks.Callback):
         entries = figure_entries(self._entries(releases), figure)
         return accountants.epsilon(entries, self._delta, self.accountant)
 
-    def _entries(self, releases: int) -> list[LedgerEntry]:
+    def _record_layers(self) -> None:
+        """A layer may be adapted at any time, also after the training."""
         record_layers_of(self.model, self._context and self._context.data)
+
+    def _entries(self, releases: int) -> list[LedgerEntry]:
         return entries_of(self._optimizer(), releases)
 
     # Opening a segment ----------------------------------------------------
@@ -282,6 +288,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
             optimizer.ledger.add_assumption(stated_sampling(sampling))
         optimizer._open_segment(sampling, self._context)
         self._note_callbacks_that_act_on_data(optimizer.ledger)
+        self._record_layers()
         # Raises here, before anything is spent, if earlier releases are unknown.
         self._epsilon(self.releases, "proven")
         for caveat in optimizer.ledger.caveats():

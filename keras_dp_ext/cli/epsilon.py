@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the figures."""
     from keras_dp_ext.accounting import accountants
-    from keras_dp_ext.accounting.ledger import figure_entries
+    from keras_dp_ext.accounting.figures import figure_entries
 
     training = _training.Training(arguments)
     if training.steps is None:

@@ -34,7 +34,10 @@ from keras_dp_ext.optimizers.shared_lot import (
 )
 from keras_dp_ext.optimizers.spending import Spending
 from keras_dp_ext.optimizers.state import TrainingState, Untracked
-from keras_dp_ext.optimizers.training_session import check_release_counts
+from keras_dp_ext.optimizers.training_session import (
+    check_release_counts,
+    refuse_two_at_once,
+)
 
 # Constants of the traced step and terms of the claim: both must stay the same.
 _FIXED_ONCE_BUILT = frozenset(
@@ -528,13 +531,16 @@ class PrivateOptimizer:
         `PrivacyAccountant` does so in `fit`; a custom loop calls it once.
         """
         self.ledger.add_assumption(stated_sampling(sampling))
-        self._open_segment(sampling, find_fit(self))
+        context = find_fit(self)
+        self._open_segment(sampling, context)
+        self._state.sampling_is_stated = context is None
 
     def _open_segment(self, sampling: Sampling, context: FitContext | None) -> None:
         """The same for a sampling that was found in the data of a training."""
+        refuse_two_at_once(self._state.accounted_session, context)
         self._spending.open_segment(self.privacy_claim(), sampling)
         self._state.accounted_session = context and weakref.ref(context.session)
-        self._state.sampling_is_stated = context is None
+        self._state.sampling_is_stated = False
 
     def continue_from(self, former: PrivateOptimizer) -> None:
         """Counts the releases of an optimizer that this one replaces as its own.

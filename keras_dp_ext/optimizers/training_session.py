@@ -81,6 +81,24 @@ def _record_fit(optimizer: Any, context: FitContext) -> None:
     record_layers_of(context.model, context.data)
 
 
+def refuse_two_at_once(
+    accounted: weakref.ref | None, context: FitContext | None
+) -> None:
+    """Raises if another `fit` of the same optimizer has not ended yet.
+
+    Releases are counted by one counter: it could not be told whose lot was drawn how.
+    """
+    former = None if accounted is None else accounted()
+    if context is None or context.is_single_batch or former in (None, context.session):
+        return
+    if keras_internals.is_running(former):
+        raise ValueError(
+            "Two `fit` calls train with one optimizer at the same time, so that it "
+            "cannot be told which release was drawn how. Let one end before the other "
+            "begins, or give each a model and an optimizer of its own."
+        )
+
+
 class GuardedTrainFunction:
     """Takes the place of `model.train_function`.
 

@@ -415,3 +415,40 @@ def test_the_average_of_two_models_costs_both_trainings(tmp_path):
         models[0].load_weights(tmp_path / "branch.weights.h5")
         spending = accounting.epsilon_of(models[0], DELTA)
         assert spending == pytest.approx(spent((POISSON, 30)), rel=1e-6)
+
+
+def test_a_fit_inside_of_another_is_refused():
+    # One counter for both: the outer's releases would be taken for the inner's.
+    class Inner(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.fit(X, Y, batch_size=BATCH, verbose=0)
+
+    model = compiled()
+    with pytest.raises(ValueError, match="at the same time"):
+        model.fit(poisson(), verbose=0, callbacks=[Inner()])
+    assert int(model.optimizer.releases.numpy()) == 1
+    # What ended with an error is over.
+    model.fit(poisson(), verbose=0)
+    expected = spent((POISSON, 11))
+    assert accounting.epsilon_of(model, DELTA) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_fit_after_a_loop_of_ones_own_is_looked_at():
+    model = compiled()
+    model.optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x, y):
+        losses = keras.losses.mean_squared_error(y, model(x))
+        model.optimizer.minimize(losses, model.trainable_variables)
+
+    step(X[:BATCH], Y[:BATCH])
+    with pytest.raises(ValueError, match="nobody knows"):
+        accounting.epsilon_of(model, DELTA)
+    model.optimizer.ledger.declare(FULL)
+    model.fit(poisson(), verbose=0)
+    expected = spent((FULL, 1), (POISSON, 10))
+    assert accounting.epsilon_of(model, DELTA) == pytest.approx(expected, rel=1e-6)
+    step(X[:BATCH], Y[:BATCH])  # Traced already: nobody looks.
+    expected = spent((FULL, 2), (POISSON, 10))
+    assert accounting.epsilon_of(model, DELTA) == pytest.approx(expected, rel=1e-6)
