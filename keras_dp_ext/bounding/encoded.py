@@ -10,9 +10,6 @@ from keras_dp_ext.accounting.sensitivity import CodebookSensitivity
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.base import Bound
 
-# Encoding holds about three arrays of integers beside the gradients.
-_CHUNK_BYTES = 2 * 2**20
-
 
 @dataclasses.dataclass(frozen=True)
 class Encoding(Bound):
@@ -51,13 +48,15 @@ class Encoding(Bound):
 
     def sum(self, gradients):
         from keras_dp_ext.bounding.encoding import encode_rows
+        from keras_dp_ext.gradients.chunks import chunk_bytes
 
         sizes = [shape.num_elements() for shape in gradients.shapes]
         self.check_variables(sizes)
         row_map = encode_rows(self.codebook.blocks(sum(sizes)), self.ranking)
         if self.ranking == "bucket":
             row_map = _fused(row_map)
-        return gradients.sum_of(row_map, _CHUNK_BYTES)
+        # Encoding holds about three arrays of integers beside the gradients.
+        return gradients.sum_of(row_map, max(1, chunk_bytes() // 2))
 
     def sensitivity(self, num_parameters):
         return CodebookSensitivity(self.codebook, num_parameters)

@@ -59,17 +59,17 @@ class Contribution(abc.ABC):
         """Zeros in place of the rows that are not `finite`: NaN * 0 is NaN."""
         if "_built" in self.__dict__:
             return self._built.sanitized(finite)
-        return self.map_factors(
-            lambda factor: tf.where(
-                tf.reshape(finite, [-1] + [1] * (factor.shape.rank - 1)),
-                factor,
-                tf.zeros([], factor.dtype),
-            )
-        )
+        return self.map_factors(lambda factor: zero_rows(factor, finite))
 
-    def sum_of_finite(self, coefficients: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
-        """`weighted_sum` for coefficients that are zero where a row is not `finite`."""
-        return self.sanitized(finite).weighted_sum(coefficients)
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
+        """Of which `weighted_sum` is finite if rows that are not have coefficient 0.
+
+        Args:
+            zeroed: Puts zeros in place of rows that are not finite, as 0 * NaN is NaN.
+        """
+        if "_built" in self.__dict__:
+            return self._built.summable(zeroed)
+        return self.map_factors(zeroed)
 
 
 def _in_own_units(factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -121,6 +121,15 @@ def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int | tf.Tensor) -> tf.
     # A size that is a tensor would hide those that are known.
     part.set_shape([None, *value.shape[1:]])
     return part
+
+
+def zero_rows(value: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
+    """Zeros in place of the rows that are not `finite`."""
+    return tf.where(
+        tf.reshape(finite, [-1] + [1] * (value.shape.rank - 1)),
+        value,
+        tf.zeros([], value.dtype),
+    )
 
 
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
@@ -255,6 +264,11 @@ class OuterProducts(Contribution):
             return self._built.sanitized(finite)
         return super().sanitized(finite)
 
+    def summable(self, zeroed):
+        if self.is_materialized:
+            return self._built.summable(zeroed)
+        return super().summable(zeroed)
+
 
 class Lookups(Contribution):
     """Gradients of a table of which each row of data reads a few entries.
@@ -361,10 +375,10 @@ class Mapped(Contribution):
             return self._built.sanitized(finite)
         return self._over(self._inner.sanitized(finite))
 
-    def sum_of_finite(self, coefficients, finite):
+    def summable(self, zeroed):
         if "_built" in self.__dict__:
-            return super().sum_of_finite(coefficients, finite)
-        return self._sum_map(self._inner.sum_of_finite(coefficients, finite))
+            return self._built.summable(zeroed)
+        return self._over(self._inner.summable(zeroed))
 
     def _over(self, inner: Contribution) -> Mapped:
         """The same map of something else."""

@@ -18,7 +18,7 @@ from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.registry import find_rule
-from keras_dp_ext.gradients.rules.device import integer_dtype
+from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
 
 
@@ -188,15 +188,31 @@ class LazyGradients(PerExampleGradients):
         return tf.where(self._finite, norms, 0.0)
 
     def weighted_sum(self, coefficients):
-        finite = self._finite
-        coefficients = tf.where(finite, coefficients, 0.0)
+        coefficients = tf.where(self._finite, coefficients, 0.0)
         return [
             tf.zeros(shape)
             if contribution is None
-            else contribution.sum_of_finite(coefficients, finite)
+            else contribution.weighted_sum(coefficients)
             for contribution, shape in zip(
-                self._contributions, self.shapes, strict=True
+                self._summable_contributions(), self.shapes, strict=True
             )
+        ]
+
+    def _summable_contributions(self) -> list[forms.Contribution | None]:
+        """Without what is not finite; no copy where everything is."""
+        factors = []
+
+        def collect(factor):
+            factors.append(factor)
+            return factor
+
+        for contribution in self._contributions:
+            if contribution is not None:
+                contribution.summable(collect)
+        zeroed = iter(_with_zero_rows(factors, self._finite))
+        return [
+            contribution and contribution.summable(lambda _: next(zeroed))
+            for contribution in self._contributions
         ]
 
     def sum_of(self, row_map, bytes_limit=None):
@@ -250,6 +266,23 @@ class LazyGradients(PerExampleGradients):
             for contribution, shape in zip(contributions, self.shapes, strict=True)
         ]
         return sum_of_mapped(row_map, rows)
+
+
+def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:
+    """Zeros in place of rows that are not finite, which are rare: one condition for
+    all factors saves a pass over all of them."""
+
+    def zeroed():
+        return [forms.zero_rows(factor, finite) for factor in factors]
+
+    if not factors or is_compiled():
+        return zeroed()
+    results = tf.cond(tf.reduce_all(finite), lambda: list(factors), zeroed)
+    # The result of a single branch comes without its list.
+    results = list(results) if isinstance(results, (list, tuple)) else [results]
+    for factor, result in zip(factors, results, strict=True):
+        result.set_shape(factor.shape)
+    return results
 
 
 def _finite_rows(contributions) -> tf.Tensor | None:

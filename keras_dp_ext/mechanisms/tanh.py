@@ -36,7 +36,8 @@ class Tanh(Mechanism):
             published, over 1.
         guarantee: `"proven"` or `"published"`.
         chunk_bytes: How much memory a chunk of per-example gradients may take, of
-            two at a time; by default 4 MB. The result does not depend on it.
+            two at a time; by default what `keras_dp_ext.gradients.set_chunk_bytes` was
+            told, or 4 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
             data: use them to study the filter, never publish them. They are not

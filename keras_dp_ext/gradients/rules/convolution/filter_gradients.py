@@ -38,7 +38,7 @@ class FilterGradients(Contribution):
             one row at a time.
         products: From some rows of `image` and `gradient` to their contribution.
         kernel: From `[n, *spatial, inputs]` and `[n, *spatial, outputs]` to the
-            gradient of the filter, summed over `n`.
+            gradient of the filter, summed over `n`; `None` if only rows are asked for.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class FilterGradients(Contribution):
         shape,
         patch_elements: int | None,
         products: Callable[[tf.Tensor, tf.Tensor], Contribution],
-        kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None,
     ):
         self.shape = tuple(shape)
         self._image = tf.cast(image, tf.float32)
@@ -172,8 +172,6 @@ class FilterGradients(Contribution):
             return self._kept.sanitized(finite)
         return super().sanitized(finite)
 
-    def sum_of_finite(self, coefficients, finite):
-        if self._kept is not None:
-            # What is kept is finite.
-            return self._kept.weighted_sum(coefficients)
-        return super().sum_of_finite(coefficients, finite)
+    def summable(self, zeroed):
+        # What is kept is finite.
+        return super().summable(zeroed) if self._kept is None else self._kept

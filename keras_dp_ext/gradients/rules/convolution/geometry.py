@@ -115,6 +115,19 @@ class Geometry:
             explicit_paddings=self._op.get_attr("explicit_paddings"),
         )
 
+    def grouped_products(self, image: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        """`[batch, *filter]`: per-image gradients of the filter of a grouped one."""
+        inputs, outputs = self.filter_shape[-2:]
+        groups = self.channels(image) // inputs
+        patches = self.patches(image)
+        positions, taps = patches.shape[1], patches.shape[2]
+        left = tf.reshape(patches, [-1, positions, taps, groups, inputs])
+        right = tf.reshape(
+            self.flat(gradient), [-1, positions, groups, outputs // groups]
+        )
+        product = tf.einsum("btkgi,btgo->bkigo", left, right)
+        return tf.reshape(product, [-1, *self.filter_shape])
+
     def depthwise_products(self, image: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         """`[batch, *filter]`: the same for each image."""
         *_, inputs, multiplier = self.filter_shape

@@ -71,3 +71,8 @@ class PatchProducts(Contribution):
         if "_products" in self.__dict__ and self._products.is_materialized:
             return self._products.sanitized(finite)
         return super().sanitized(finite)
+
+    def summable(self, zeroed):
+        if "_products" in self.__dict__ and self._products.is_materialized:
+            return self._products.summable(zeroed)
+        return super().summable(zeroed)

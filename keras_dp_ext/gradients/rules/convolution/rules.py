@@ -9,7 +9,7 @@ from keras_dp_ext.gradients.contributions import Mapped, Rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.convolution.filter_gradients import FilterGradients
-from keras_dp_ext.gradients.rules.convolution.geometry import Geometry
+from keras_dp_ext.gradients.rules.convolution.geometry import Geometry, unsplit
 from keras_dp_ext.gradients.rules.convolution.patch_products import PatchProducts
 from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
 
@@ -54,21 +54,32 @@ def _convolution(op, data, filter_shape, d, split):
     if not geometry.is_supported(data, d):
         return None
     if geometry.channels(data) != filter_shape[-2]:
-        return _grouped(geometry, filter_shape, data, d, split)
+        return _grouped(geometry, data, d, split)
     return _products(data, d, geometry, split, like=data)
 
 
-def _grouped(geometry, filter_shape, data, d, split):
+def _grouped(geometry, data, d, split):
     """Every group of output channels sees its own group of input channels."""
-    *kernel, inputs, outputs = filter_shape
-    groups = geometry.channels(data) // inputs
-    patches = geometry.patches(data)
-    positions, taps = patches.shape[1], patches.shape[2]
-    left = tf.reshape(patches, [-1, positions, taps, groups, inputs])
-    right = tf.reshape(geometry.flat(d), [-1, positions, groups, outputs // groups])
-    product = tf.einsum("btkgi,btgo->bkigo", left, right)
-    product = tf.reshape(product, [-1, *kernel, inputs, outputs])
-    return Rows(tf.reduce_sum(_split(product, split, data), axis=1), filter_shape)
+    shape = geometry.filter_shape
+    if not runs_on_cpu():
+        product = geometry.grouped_products(data, d)
+        return Rows(tf.reduce_sum(_split(product, split, data), axis=1), shape)
+    image, gradient = _split(data, split, data), _split(d, split, data)
+    if image.shape[1] is None:
+        return None
+
+    def products(image, gradient):
+        examples = image.shape[1]
+        product = geometry.grouped_products(unsplit(image), unsplit(gradient))
+        return Rows(
+            tf.reduce_sum(tf.reshape(product, [-1, examples, *shape]), axis=1), shape
+        )
+
+    # Patches have the channels of all groups, the filter those of one.
+    groups = geometry.channels(data) // shape[-2]
+    elements = image.shape[1] * geometry.patch_elements(gradient) * groups
+    rows = FilterGradients(image, gradient, shape, elements, products, None).rows()
+    return Rows(rows, shape)
 
 
 @register_rule("DepthwiseConv2dNative")
