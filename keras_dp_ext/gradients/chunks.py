@@ -53,18 +53,26 @@ def rows_per_chunk(row_elements: int, bytes_limit: int | None = None) -> int:
     return max(1, (bytes_limit or chunk_bytes()) // (4 * max(1, row_elements)))
 
 
-def even_chunk(rows: int | tf.Tensor, most: int) -> int | tf.Tensor:
+def even_chunk(rows: int | tf.Tensor, most: int, grain: int = 1) -> int | tf.Tensor:
     """The size of equal chunks of at most `most` rows; a tensor if `rows` is one.
 
     Never more than there are rows: what a chunk costs is what its rows cost.
+
+    Args:
+        rows: How many rows there are.
+        most: How many rows a chunk has at most.
+        grain: A divisor of `most`. Chunks of large batches are multiples of it, so
+            that few different sizes occur: what XLA compiles, it compiles for each.
     """
     if most == 1:
         return 1
     if isinstance(rows, int):
         count = max(1, -(-rows // most))
-        return max(1, -(-rows // count))
+        chunk = -(-rows // (count * grain)) * grain
+        return max(1, min(rows, chunk))
     count = tf.maximum(1, -(-rows // most))
-    return tf.maximum(1, -(-rows // count))
+    chunk = -(-rows // (count * grain)) * grain
+    return tf.maximum(1, tf.minimum(rows, chunk))
 
 
 def map_chunks(

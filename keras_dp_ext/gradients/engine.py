@@ -221,7 +221,10 @@ class LazyGradients(PerExampleGradients):
         )
         if isinstance(self._rows, int) and self._rows <= most:
             return self._sum_of_chunk(row_map, self._contributions, None, self._rows)
-        return self._sum_of_chunks(row_map, even_chunk(self._rows, most))
+        grain = max(1, most // 8)
+        return self._sum_of_chunks(
+            row_map, even_chunk(self._rows, most - most % grain, grain)
+        )
 
     def _sum_of_chunks(self, row_map, chunk: int | tf.Tensor) -> list[tf.Tensor]:
         """Loops over chunks of one size, as XLA wants it; the last one starts early

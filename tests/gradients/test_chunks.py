@@ -50,6 +50,17 @@ def test_chunks_are_even_and_never_larger_than_the_batch(rows, most):
     assert int(chunks.even_chunk(tf.constant(rows), most)) == chunk
 
 
+@pytest.mark.parametrize("rows", [1, 5, 96, 97, 250, 1001])
+def test_large_batches_have_few_sizes_of_chunks(rows):
+    chunk = chunks.even_chunk(rows, 96, grain=12)
+    assert chunk <= min(rows, 96)
+    assert chunk % 12 == 0 or chunk == rows
+    rounds = -(-rows // chunk)
+    assert rounds == -(-rows // 96)
+    assert rounds * chunk - rows < rounds * 12
+    assert int(chunks.even_chunk(tf.constant(rows), 96, grain=12)) == chunk
+
+
 @pytest.mark.parametrize("rows", [1, 5, 7])
 def test_a_row_map_sees_no_more_rows_than_the_batch_has(rows, rng):
     def count(gradients):
