@@ -12,7 +12,7 @@ PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-full test-floor test-colab test-newest reproduce notebooks stubs lint format install clean
+.PHONY: demo test test-full test-gpu test-floor test-colab test-newest reproduce notebooks stubs lint format install clean
 
 install: $(STAMP)
 
@@ -54,6 +54,14 @@ PACKAGES_colab = "tensorflow==2.20.*" "keras==3.13.2" "numpy==2.1.*"
 PYTHON_newest = 3.13
 UPGRADES_newest = tensorflow keras
 test-newest: export KERAS_DP_EXT_UNTESTED_VERSIONS = 1
+# Skipped, with the reason, where there is no GPU.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest tests/gpu -rs
+
+# What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
+COLAB = .venv-colab
+COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev/null \
+  || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
 
 # $(call find_python,3.13): from the path, or from pyenv.
 find_python = $(shell python$(1) -c "import sys; print(sys.executable)" 2>/dev/null \

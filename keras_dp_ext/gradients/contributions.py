@@ -308,7 +308,7 @@ class Lookups(Contribution):
 
     def rows(self):
         rows = tf.shape(self._indices)[0]
-        offsets = tf.cast(tf.range(rows), self._indices.dtype) * self.shape[0]
+        offsets = tf.range(tf.cast(rows, self._indices.dtype)) * self.shape[0]
         # XLA does not check indices: one beyond the table would be another row's.
         inside = (self._indices >= 0) & (self._indices < self.shape[0])
         places = tf.where(inside, self._indices + offsets[:, None], -1)
