@@ -43,6 +43,10 @@ test-full: export HYPOTHESIS_PROFILE = search
 test-full: $(STAMP)
 	$(call run_tests,$(BIN),)
 
+# Skipped, with the reason, where there is no GPU.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest tests/gpu -rs
+
 # The tests with other versions, each in an environment of its own. None has TensorFlow
 # Privacy to compare with. docs/new_versions.md says when to move the ends.
 PYTHON_floor = 3.10
@@ -54,14 +58,6 @@ PACKAGES_colab = "tensorflow==2.20.*" "keras==3.13.2" "numpy==2.1.*"
 PYTHON_newest = 3.13
 UPGRADES_newest = tensorflow keras
 test-newest: export KERAS_DP_EXT_UNTESTED_VERSIONS = 1
-# Skipped, with the reason, where there is no GPU.
-test-gpu: $(STAMP)
-	$(BIN)/python -m pytest tests/gpu -rs
-
-# What Colab has: Python 3.13, where there is no TensorFlow Privacy to compare with.
-COLAB = .venv-colab
-COLAB_PYTHON ?= $(shell python3.13 -c "import sys; print(sys.executable)" 2>/dev/null \
-  || echo "$$(pyenv prefix 3.13.0 2>/dev/null)/bin/python3.13")
 
 # $(call find_python,3.13): from the path, or from pyenv.
 find_python = $(shell python$(1) -c "import sys; print(sys.executable)" 2>/dev/null \
