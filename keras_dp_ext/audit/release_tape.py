@@ -1,0 +1,122 @@
+"""Records every release of one optimizer, and can repeat those of another run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+
+
+class ReleaseTape:
+    """Sits between noise and refinement of an optimizer, in the traced step.
+
+    It writes down what the optimizer was about to release. If it follows the tape of
+    another run, the optimizer goes on with what was released *there*: two runs on
+    neighbouring data then have the same past at every release, which is how
+    adaptive composition compares them, and all that follows from releases alone is
+    the same in both.
+
+    Variables, not Python, so that it works under XLA and in any `tf.function`.
+
+    Args:
+        optimizer: A private optimizer that is built.
+        capacity: The most releases it can hold.
+        follows: The tape to repeat, or `None`.
+    """
+
+    def __init__(self, optimizer: Any, capacity: int, follows: ReleaseTape | None):
+        self.optimizer = optimizer
+        self._capacity = capacity
+        self._size = sum(v.shape.num_elements() for v in _values(optimizer))
+        self._drawn: tuple[tf.Tensor, tf.Tensor] | None = None
+        with tf.init_scope():
+            self._count = self._variable([], "int32")
+            self._sums, self._noise, self._deviations = (
+                self._variable([capacity, self._size], "float32") for _ in range(3)
+            )
+            self._steps = self._variable([capacity], "int64")
+            # Also where nothing is repeated: another graph would round differently.
+            self._forced = self._variable([capacity, self._size], "float32")
+            self._num_forced = self._variable([], "int32")
+            if follows is not None and follows._size == self._size:
+                self._forced.assign(follows._sums)
+                self._num_forced.assign(follows.count)
+        mechanism = optimizer.mechanism
+        self._draw_noise, self._refine = mechanism.draw_noise, mechanism.refine
+        mechanism.draw_noise, mechanism.refine = self.draw_noise, self.refine
+
+    def _variable(self, shape, dtype):
+        # As variables that are not saved: the optimizer may write them.
+        return self.optimizer._add_mechanism_variable(
+            shape=shape, dtype=dtype, name="audit_tape", saved=False
+        )
+
+    def draw_noise(self, shapes, seed, step):
+        """The mechanism's own noise, and how large it is in each coordinate."""
+        noise = self._draw_noise(shapes, seed, step)
+        flat = self._flat(noise)
+        normals = self._flat(standard_normals(shapes, seed))
+        self._drawn = (flat, flat / normals)
+        return noise
+
+    def refine(self, noised, step):
+        """The mechanism's own refinement of what this run, or the other, released."""
+        flat = self._flat(noised)
+        # A run that releases more often than the tape holds is an error later.
+        index = tf.minimum(tf.convert_to_tensor(self._count), self._capacity - 1)
+        self._write(self._sums, index, flat)
+        self._write(self._steps, index, tf.cast(step, tf.int64))
+        if self._drawn is not None:
+            noise, deviation = self._drawn
+            self._write(self._noise, index, noise)
+            self._write(self._deviations, index, deviation)
+        self._count.assign_add(1)
+        forced = tf.gather(tf.convert_to_tensor(self._forced), index)
+        forced = tf.where(index < self._num_forced, forced, flat)
+        pieces = tf.split(forced[: sum(_sizes(noised))], _sizes(noised))
+        noised = [
+            tf.cast(tf.reshape(piece, value.shape), value.dtype)
+            for piece, value in zip(pieces, noised, strict=True)
+        ]
+        return self._refine(noised, step)
+
+    def _write(self, variable, index, row) -> None:
+        old = tf.convert_to_tensor(variable)
+        variable.assign(tf.tensor_scatter_nd_update(old, [[index]], row[tf.newaxis]))
+
+    def _flat(self, values) -> tf.Tensor:
+        """All values in a row, padded: an update may be of some variables only."""
+        flat = tf.concat(
+            [tf.cast(tf.reshape(value, [-1]), tf.float32) for value in values], axis=0
+        )
+        return tf.pad(flat, [[0, self._size - flat.shape[0]]])
+
+    @property
+    def count(self) -> int:
+        """How many releases there were.
+
+        Raises:
+            ValueError: If they were more than the tape holds.
+        """
+        count = int(self._count.numpy())
+        if count > self._capacity:
+            raise ValueError(
+                f"Argument `max_releases` must be at least {count}, the number of "
+                f"releases of the training. Received: max_releases={self._capacity}"
+            )
+        return count
+
+    def rows(self, what: str) -> np.ndarray:
+        """`[releases, parameters]` of "sums", "noise" or "deviations"; or "steps"."""
+        return getattr(self, f"_{what}").numpy()[: self.count]
+
+
+def _values(optimizer) -> list:
+    return list(optimizer._trainable_variables)
+
+
+def _sizes(values) -> list[int]:
+    return [value.shape.num_elements() for value in values]

@@ -1,0 +1,231 @@
+"""One run of a training under observation, with noise and sampling frozen."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.accounting.sampling import Shuffled
+from keras_dp_ext.audit.release_tape import ReleaseTape
+from keras_dp_ext.data.layers.private_pca import PrivatePCA
+from keras_dp_ext.data.sampling import pipeline
+from keras_dp_ext.optimizers.noise_source import NoiseSource
+from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
+
+
+class Replay:
+    """Runs a training and keeps all that could tell about an example.
+
+    Frozen are the noise, the lots that `keras_dp_ext.data` draws, and all generators
+    that are seeded by default: NumPy's, Python's, Keras' and TensorFlow's. A run that
+    `follows` another gets the same lots, and the data's last row as one example
+    more in each of them (in each pass, where data is shuffled), in the place of
+    padding.
+
+    Args:
+        seed: Of everything.
+        max_releases: The most releases of one optimizer.
+        follows: The run without the example, or `None`.
+        joins: Whether the data has one row more than that of the run it follows.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        max_releases: int,
+        follows: Replay | None = None,
+        joins: bool = False,
+    ):
+        self._seed = seed
+        self._max_releases = max_releases
+        self._follows = follows
+        self._joins = joins
+        self.tapes: list[ReleaseTape] = []
+        self.returned: Any = None
+        self.error: Exception | None = None
+        self.values: dict[int, tuple[str, np.ndarray]] = {}
+        self.lots = 0.0
+        self.all_lots_masked = True
+        self.pipelines = 0
+        self.adapted: list[list[np.ndarray]] = []
+        self._indices: dict[tuple[int, int], list[np.ndarray]] = {}
+        self._variables: list[Any] = []
+        self._metric_variables: list[Any] = []
+        self._keys = 0
+        self._generators = 0
+
+    def run(self, train: Callable[..., Any], arrays: tuple[np.ndarray, ...]) -> Replay:
+        """Trains, and reads off what is left behind. Errors are kept in `error`."""
+        keras.utils.set_random_seed(self._seed)
+        random.seed(self._seed)
+        with contextlib.ExitStack() as stack:
+            for patch in self._patches():
+                stack.enter_context(patch)
+            try:
+                self.returned = train(*arrays)
+            except Exception as error:
+                self.error = error
+                return self
+        self.values = self._read_values()
+        return self
+
+    # What is frozen and watched -------------------------------------------
+
+    def _patches(self) -> Iterator[Any]:
+        yield _wrapped(PrivateOptimizer, "build", self._build)
+        yield _wrapped(NoiseSource, "_new_key", self._new_key)
+        yield _wrapped(pipeline, "batches_from_indices", self._batches_from_indices)
+        yield _wrapped(PrivatePCA, "adapt", self._adapt)
+        yield _wrapped(np.random, "default_rng", self._default_rng)
+        yield _wrapped(keras.metrics.Metric, "add_variable", self._add_metric_variable)
+        from tensorflow.python.ops import resource_variable_ops
+
+        yield _wrapped(
+            resource_variable_ops.BaseResourceVariable, "__init__", self._init_variable
+        )
+
+    def _build(self, original, optimizer, variables):
+        original(optimizer, variables)
+        if any(tape.optimizer is optimizer for tape in self.tapes):
+            return
+        before = self._follows.tapes if self._follows else []
+        follows = before[len(self.tapes)] if len(self.tapes) < len(before) else None
+        self.tapes.append(ReleaseTape(optimizer, self._max_releases, follows))
+
+    def _new_key(self, original, source):
+        if source._seed is not None:
+            return original(source)  # Its own, which may repeat: that is a finding.
+        shape = original(source).shape
+        self._keys += 1
+        key = np.random.SeedSequence([self._seed, self._keys])
+        return key.generate_state(int(np.prod(shape))).view(np.int32).reshape(shape)
+
+    def _default_rng(self, original, seed=None):
+        if seed is None:
+            self._generators += 1
+            seed = [self._seed, self._generators]
+        return original(seed)
+
+    def _add_metric_variable(self, original, metric, *args, **kwargs):
+        variable = original(metric, *args, **kwargs)
+        self._metric_variables.append(variable)
+        return variable
+
+    def _init_variable(self, original, variable, *args, **kwargs):
+        original(variable, *args, **kwargs)
+        self._variables.append(weakref.ref(variable))
+
+    def _adapt(self, original, layer, *args, **kwargs):
+        """A release beside the optimizers': recorded, and repeated, as those are."""
+        original(layer, *args, **kwargs)
+        number = len(self.adapted)
+        self.adapted.append([variable.numpy() for variable in layer.variables])
+        if self._follows is not None and number < len(self._follows.adapted):
+            theirs = self._follows.adapted[number]
+            for variable, value in zip(layer.variables, theirs, strict=True):
+                variable.assign(value)
+
+    # Lots --------------------------------------------------------------------
+
+    def _batches_from_indices(self, original, source, x, *args, masked, **kwargs):
+        number = self.pipelines
+        self.pipelines += 1
+        self.all_lots_masked = self.all_lots_masked and masked
+        num_examples = len(tf.nest.flatten(x)[0])
+        epochs = iter(range(2**31))
+
+        def coupled(_):
+            key = (number, next(epochs))
+            self._indices[key] = self._lots_of_epoch(
+                source, key, num_examples, label=dataset.dp_sampling
+            )
+            yield from self._indices[key]
+
+        dataset = original(coupled, x, *args, masked=masked, **kwargs)
+
+        def count():
+            self.lots += 1 / dataset.dp_sampling.accumulation_steps
+
+        def counted(*batch):
+            with tf.control_dependencies([tf.numpy_function(count, [], [])]):
+                return tf.nest.map_structure(
+                    lambda leaf: None if leaf is None else tf.identity(leaf), batch
+                )
+
+        # Behind the prefetching: what was drawn and never used does not count.
+        dataset = dataset.map(counted)
+        return dataset
+
+    def _lots_of_epoch(self, source, key, num_examples, label) -> list[np.ndarray]:
+        random_lots = np.random.Generator(np.random.PCG64([self._seed, *key]))
+        known = self._follows and self._follows._indices.get(key)
+        if not known:
+            return [block.copy() for block in source(random_lots)]
+        if not self._joins:
+            return known
+        target = num_examples - 1
+        lots = np.concatenate(known)
+        if lots.shape != np.concatenate(list(source(random_lots))).shape:
+            raise ValueError(
+                "Argument `data` must have another number of rows: one more changes "
+                "the number or the size of the lots, which the analysis takes for "
+                f"public. Received: data with {target} rows"
+            )
+        lots = np.where(lots == target, num_examples, lots)
+        # One group is what the example is in once: a lot, or a whole pass.
+        groups = lots.reshape([-1, label.accumulation_steps * lots.shape[1]])
+        if isinstance(label.sampling, Shuffled):
+            groups = lots.reshape([1, -1])
+        for group in groups:
+            free = np.flatnonzero(group == num_examples)
+            if free.size:
+                group[random_lots.choice(free)] = target
+        return [lots]
+
+    # What is left behind -----------------------------------------------------
+
+    def _read_values(self) -> dict[int, tuple[str, np.ndarray]]:
+        """All variables that outlived the training, by the order of their making.
+
+        Without tapes, and without metrics, which are exact, as the documentation
+        says.
+        """
+        gc.collect()
+        hidden = [*self._metric_variables]
+        for tape in self.tapes:
+            hidden += tape.optimizer._unsaved.value
+        hidden_ids = {id(getattr(variable, "value", variable)) for variable in hidden}
+        names = {
+            id(getattr(variable, "value", variable)): variable.path
+            for part in keras.tree.flatten(self.returned)
+            if isinstance(part, keras.Model)
+            for variable in [*part.variables, *getattr(part.optimizer, "variables", [])]
+        }
+        values = {}
+        for number, reference in enumerate(self._variables):
+            variable = reference()
+            if variable is None or id(variable) in hidden_ids:
+                continue
+            name = names.get(id(variable), variable.name)
+            with contextlib.suppress(tf.errors.OpError):
+                values[number] = (name, variable.numpy())
+        return values
+
+
+def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]):
+    """Lets all calls of `owner.name` pass through `wrapper(original, ...)`."""
+    original = getattr(owner, name)
+
+    def call(*args, **kwargs):
+        return wrapper(original, *args, **kwargs)
+
+    return mock.patch.object(owner, name, call)
