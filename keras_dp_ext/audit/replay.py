@@ -202,7 +202,7 @@ class Replay:
         gc.collect()
         hidden = [*self._metric_variables]
         for tape in self.tapes:
-            hidden += tape.optimizer._unsaved.value
+            hidden += tape.optimizer._state.unsaved
         hidden_ids = {id(getattr(variable, "value", variable)) for variable in hidden}
         names = {
             id(getattr(variable, "value", variable)): variable.path

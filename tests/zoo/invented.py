@@ -12,7 +12,7 @@ from tests.zoo.kit import case
 def _through(function):
     return kit.functional(
         lambda i: keras.layers.Dense(1)(
-            keras.layers.Lambda(function, output_shape=i.shape[1:])(i)
+            keras.layers.Lambda(function, output_shape=tuple(i.shape[1:]))(i)
         )
     )
 
@@ -93,7 +93,7 @@ def gradient_normalised_over_the_lot(x, y):
         return tf.identity(v), lambda dy: dy / (1e-3 + tf.norm(dy))
 
     model = kit.functional(
-        lambda i: keras.layers.Lambda(normalise, output_shape=[1])(
+        lambda i: keras.layers.Lambda(lambda v: normalise(v), output_shape=(1,))(
             keras.layers.Dense(1)(i)
         )
     )
@@ -166,7 +166,7 @@ def padded_to_the_longest_of_the_lot(x, y):
 
     inputs = keras.Input([], dtype="string")
     hidden = keras.layers.Lambda(
-        lambda v: tf.reduce_sum(v, axis=1, keepdims=True), output_shape=[1]
+        lambda v: tf.reduce_sum(v, axis=1, keepdims=True), output_shape=(1,)
     )(Lengths()(inputs))
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
     return kit.train(model, texts, y)
@@ -202,13 +202,13 @@ def table_filled_from_the_data(x, y):
     return kit.train(_custom(Remembers), x, y)
 
 
-@case("refused", "weight_decay|variable|constant|SGD", wrong="decay by the data")
+@case("refused", "variable|noise", wrong="noise that the data has chosen")
 def noise_key_from_the_data(x, y):
     """Noise that the data chooses is no noise."""
 
     class Chooses(keras.Model):
         def train_step(self, data):
-            source = self.optimizer._noise_source.value
+            source = self.optimizer._noise_source
             source._key.assign(
                 tf.cast(tf.reduce_sum(data[0]), tf.int32) + tf.constant([1, 2])
             )
@@ -236,6 +236,50 @@ def losses_rolled_by_one(x, y):
             return tf.reduce_mean(sample_weight * tf.roll(losses, 1, axis=0))
 
     return kit.train(_custom(Rolls), x, y, loss=None)
+
+
+@case("refused", "", wrong="the mask of padding is that of other rows")
+def train_step_that_reverses_the_lot(x, y):
+    class Reverses(keras.Model):
+        def train_step(self, data):
+            return super().train_step(tuple(tf.reverse(v, axis=[0]) for v in data))
+
+    return kit.train(_custom(Reverses), x, y)
+
+
+@case("within", wrong="a weight given in the step makes padding count")
+def train_step_that_gives_padding_a_weight(x, y):
+    class Weighs(keras.Model):
+        def train_step(self, data):
+            x, y, weight = data
+            return super().train_step((x, y + 3.0, tf.ones_like(weight)))
+
+    return kit.train(_custom(Weighs), x, y)
+
+
+@case("refused", "", wrong="the lot in half as many rows, each of two examples")
+def train_step_that_averages_pairs(x, y):
+    class Pairs(keras.Model):
+        def train_step(self, data):
+            return super().train_step(tuple((v[::2] + v[1::2]) / 2 for v in data))
+
+    return kit.train(_custom(Pairs), x, y)
+
+
+@case("refused", "", wrong="each example in two rows of one batch")
+def train_step_that_doubles_the_lot(x, y):
+    class Doubles(keras.Model):
+        def train_step(self, data):
+            x, y, weight = data
+            return super().train_step(
+                (
+                    tf.concat([x, -x], axis=0),
+                    tf.concat([y, y], axis=0),
+                    tf.concat([weight, weight], axis=0),
+                )
+            )
+
+    return kit.train(_custom(Doubles), x, y)
 
 
 @case("within", wrong="the place in the lot is taken for another example")
@@ -327,8 +371,6 @@ def microbatches_and_accumulation(x, y):
 )
 def noise_schedule(x, y):
     optimizer = dp.optimizers.EncodedSGD(
-        learning_rate=0.1,
-        denoise=None,
-        noise=dp.noise.Schedule({0: "gaussian", 2: "student_t"}),
+        learning_rate=0.1, denoise=None, noise_schedule={0: 2.0, 2: 1.0}
     )
     return kit.train(kit.dense(), x, y, optimizer)

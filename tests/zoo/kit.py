@@ -46,6 +46,10 @@ class Case:
     def name(self):
         return self.train.__name__
 
+    @property
+    def theme(self):
+        return self.train.__module__.rsplit(".", 1)[-1]
+
 
 CASES: list[Case] = []
 

@@ -14,7 +14,7 @@ def _through(function):
     """A model with `function` between its inputs and its only weights."""
     return kit.functional(
         lambda i: keras.layers.Dense(1)(
-            keras.layers.Lambda(function, output_shape=i.shape[1:])(i)
+            keras.layers.Lambda(function, output_shape=tuple(i.shape[1:]))(i)
         )
     )
 
@@ -22,7 +22,7 @@ def _through(function):
 def _behind(function):
     """A model with `function` behind its weights."""
     return kit.functional(
-        lambda i: keras.layers.Lambda(function, output_shape=[1])(
+        lambda i: keras.layers.Lambda(function, output_shape=(1,))(
             keras.layers.Dense(1)(i)
         )
     )
@@ -42,7 +42,7 @@ def _clipped_backwards(v):
 
 @case("refused", "", wrong="one huge gradient shrinks all others", fails=_HIDDEN)
 def gradient_clipped_over_the_batch(x, y):
-    return kit.train(_behind(_clipped_backwards), x, y)
+    return kit.train(_behind(lambda v: _clipped_backwards(v)), x, y)
 
 
 @case("refused", "", wrong="one huge example erases all others", fails=_HIDDEN)
@@ -169,12 +169,12 @@ def sequence_mask_of_each_example(x, y):
     data=kit.tokens,
 )
 def keras_masking_of_sequences(x, y):
-    targets = np.repeat(y, 6, axis=1)[..., None]
+    targets = np.repeat(y, 6, axis=1)
     model = keras.Sequential(
         [
             keras.Input([6], dtype="int32"),
             keras.layers.Embedding(10, 3, mask_zero=True),
-            keras.layers.Dense(1),
+            keras.layers.LSTM(1, return_sequences=True),
         ]
     )
     return kit.train(model, x, targets)
@@ -253,7 +253,7 @@ def gradient_reversal(x, y):
     def reverse(v):
         return tf.identity(v), lambda dy: -dy
 
-    return kit.train(_behind(reverse), x, y)
+    return kit.train(_behind(lambda v: reverse(v)), x, y)
 
 
 @case("within", wrong="a loop over rows is taken for mixing", examples=["huge"])

@@ -29,7 +29,7 @@ def _parameters():
             marks.append(pytest.mark.xfail(strict=True, reason=case.fails))
         if case.slow:
             marks.append(pytest.mark.slow)
-        yield pytest.param(case, id=case.name, marks=marks)
+        yield pytest.param(case, id=f"{case.theme}-{case.name}", marks=marks)
 
 
 def _audit(case):
