@@ -229,9 +229,10 @@ class _Findings:
 
     def _check_left_behind(self, run: Replay) -> None:
         before = self._base.values
-        for number in sorted(before.keys() & run.values.keys()):
-            name, value = before[number]
-            if not np.array_equal(value, run.values[number][1], **_nan(value)):
+        for key, (name, value) in before.items():
+            if key in run.values and not np.array_equal(
+                value, run.values[key][1], **_nan(value)
+            ):
                 self._leaks[name] = None
 
     def explain(self, control: Replay) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import random
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +54,7 @@ class Replay:
         self.tapes: list[ReleaseTape] = []
         self.returned: Any = None
         self.error: Exception | None = None
-        self.values: dict[int, tuple[str, np.ndarray]] = {}
+        self.values: dict[tuple, tuple[str, np.ndarray]] = {}
         self.lots = 0.0
         self.all_lots_masked = True
         self.pipelines = 0
@@ -193,8 +195,8 @@ class Replay:
 
     # What is left behind -----------------------------------------------------
 
-    def _read_values(self) -> dict[int, tuple[str, np.ndarray]]:
-        """All variables that outlived the training, by the order of their making.
+    def _read_values(self) -> dict[tuple, tuple[str, np.ndarray]]:
+        """All variables that outlived the training, by name and number.
 
         Without tapes, and without metrics, which are exact, as the documentation
         says.
@@ -211,13 +213,17 @@ class Replay:
             for variable in [*part.variables, *getattr(part.optimizer, "variables", [])]
         }
         values = {}
-        for number, reference in enumerate(self._variables):
+        numbers = collections.Counter()
+        for reference in self._variables:
             variable = reference()
             if variable is None or id(variable) in hidden_ids:
                 continue
             name = names.get(id(variable), variable.name)
+            # Layers are numbered through, from one run to the next.
+            kind = (re.sub(r"_\d+\b", "", name), variable.shape, variable.dtype)
+            numbers[kind] += 1
             with contextlib.suppress(tf.errors.OpError):
-                values[number] = (name, variable.numpy())
+                values[(*kind, numbers[kind])] = (name, variable.numpy())
         return values
 
 

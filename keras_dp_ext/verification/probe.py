@@ -288,7 +288,9 @@ class Probe:
             self._copies.restore()
             results.append([value.numpy() for value in evaluate(inputs)])
         for tensor, old, new in zip(tensors, *results, strict=True):
-            if old.shape != new.shape or old.shape[0] % self._rows or not old.size:
+            if old.shape != new.shape or not old.size or old.ndim == 0:
+                continue  # Singular values, say, may come out in other numbers.
+            if old.shape[0] % self._rows:
                 continue
             old, new = (value.reshape(self._rows, -1)[kept] for value in (old, new))
             if not _close(new, old, 1e-3, 1e-5 * _largest([old])):

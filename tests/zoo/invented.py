@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import keras_dp_ext as dp
 from tests.zoo import kit
-from tests.zoo.kit import case
+from tests.zoo.kit import MIXES, case
 
 
 def _through(function):
@@ -22,7 +22,7 @@ def _custom(kind):
     return kind(inputs, keras.layers.Dense(1)(inputs))
 
 
-@case("refused", "", wrong="the lot's size is a feature of all rows")
+@case("refused", MIXES, wrong="the lot's size is a feature of all rows")
 def weights_of_the_lot_as_a_feature(x, y):
     class Sees(keras.Model):
         def train_step(self, data):
@@ -32,7 +32,7 @@ def weights_of_the_lot_as_a_feature(x, y):
     return kit.train(_custom(Sees), x, y)
 
 
-@case("refused", "", wrong="the step mixes before the model sees the rows")
+@case("refused", MIXES, wrong="the step mixes before the model sees the rows")
 def train_step_that_centres_the_lot(x, y):
     class Centres(keras.Model):
         def train_step(self, data):
@@ -42,7 +42,7 @@ def train_step_that_centres_the_lot(x, y):
     return kit.train(_custom(Centres), x, y)
 
 
-@case("refused", "", wrong="one weight takes away from the others")
+@case("refused", MIXES, wrong="one weight takes away from the others")
 def weights_from_a_softmax_over_the_lot(x, y):
     class Attends(keras.Model):
         def train_step(self, data):
@@ -53,7 +53,7 @@ def weights_from_a_softmax_over_the_lot(x, y):
     return kit.train(_custom(Attends), x, y)
 
 
-@case("refused", "", wrong="a huge row switches the others off")
+@case("refused", MIXES, wrong="a huge row switches the others off")
 def rank_of_a_row_in_its_lot(x, y):
     return kit.train(
         _through(
@@ -64,7 +64,7 @@ def rank_of_a_row_in_its_lot(x, y):
     )
 
 
-@case("refused", "", wrong="rows that are alike share a number")
+@case("refused", MIXES, wrong="rows that are alike share a number")
 def duplicates_counted_in_the_lot(x, y):
     def unique(v):
         _, index, count = tf.unique_with_counts(tf.round(v[:, 0]))
@@ -73,7 +73,7 @@ def duplicates_counted_in_the_lot(x, y):
     return kit.train(_through(unique), x, y)
 
 
-@case("refused", "", wrong="the number of loops depends on the greatest row")
+@case("refused", MIXES, wrong="the number of loops depends on the greatest row")
 def loop_until_the_lot_is_small(x, y):
     def shrink(v):
         return tf.while_loop(
@@ -86,7 +86,7 @@ def loop_until_the_lot_is_small(x, y):
     return kit.train(_through(shrink), x, y)
 
 
-@case("refused", "", wrong="the gradient of the batch is normalised")
+@case("refused", MIXES, wrong="the gradient of the batch is normalised")
 def gradient_normalised_over_the_lot(x, y):
     @tf.custom_gradient
     def normalise(v):
@@ -100,7 +100,7 @@ def gradient_normalised_over_the_lot(x, y):
     return kit.train(model, x, y)
 
 
-@case("refused", "", wrong="the greatest number of the lot sets the scale")
+@case("refused", MIXES, wrong="the greatest number of the lot sets the scale")
 def quantised_by_the_range_of_the_lot(x, y):
     def quantise(v):
         return tf.quantization.fake_quant_with_min_max_vars(
@@ -110,7 +110,7 @@ def quantised_by_the_range_of_the_lot(x, y):
     return kit.train(_through(quantise), x, y)
 
 
-@case("refused", "", wrong="a norm over the batch, hidden in a convolution")
+@case("refused", MIXES, wrong="a norm over the batch, hidden in a convolution")
 def convolution_along_the_batch(x, y):
     def convolve(v):
         kernel = tf.ones([3, kit.FEATURES, kit.FEATURES]) / 9.0
@@ -119,14 +119,14 @@ def convolution_along_the_batch(x, y):
     return kit.train(_through(convolve), x, y)
 
 
-@case("refused", "", wrong="the spectral norm of the lot")
+@case("refused", MIXES, wrong="the spectral norm of the lot")
 def singular_values_of_the_lot(x, y):
     return kit.train(
         _through(lambda v: v / (1.0 + tf.linalg.svd(v, compute_uv=False)[0])), x, y
     )
 
 
-@case("refused", "", wrong="the determinant of the lot's covariance")
+@case("refused", MIXES, wrong="the determinant of the lot's covariance")
 def whitened_by_the_lot(x, y):
     def whiten(v):
         covariance = tf.transpose(v) @ v + tf.eye(kit.FEATURES)
@@ -135,12 +135,12 @@ def whitened_by_the_lot(x, y):
     return kit.train(_through(whiten), x, y)
 
 
-@case("refused", "", wrong="the first row of the lot is everybody's reference")
+@case("refused", MIXES, wrong="the first row of the lot is everybody's reference")
 def relative_to_the_first_row(x, y):
     return kit.train(_through(lambda v: v - v[:1]), x, y)
 
 
-@case("refused", "", wrong="the batch becomes features and back")
+@case("refused", MIXES, wrong="the batch becomes features and back")
 def transposed_layer_normalization(x, y):
     def across(v):
         columns = tf.transpose(v)
@@ -150,7 +150,7 @@ def transposed_layer_normalization(x, y):
     return kit.train(_through(across), x, y)
 
 
-@case("refused", "", wrong="text of one length for all, the longest of the lot")
+@case("refused", MIXES, wrong="text of one length for all, the longest of the lot")
 def padded_to_the_longest_of_the_lot(x, y):
     texts = np.array(["a " * (1 + i % 4) for i in range(len(x))])
 
@@ -217,7 +217,7 @@ def noise_key_from_the_data(x, y):
     return kit.train(_custom(Chooses), x, y)
 
 
-@case("refused", "", wrong="the lot decides which of two heads learns")
+@case("refused", MIXES, wrong="the lot decides which of two heads learns")
 def head_chosen_by_the_lot(x, y):
     def choose(v):
         return tf.switch_case(
@@ -228,7 +228,7 @@ def head_chosen_by_the_lot(x, y):
     return kit.train(_through(choose), x, y)
 
 
-@case("refused", "", wrong="an example's loss is in its neighbour's row")
+@case("refused", MIXES, wrong="an example's loss is in its neighbour's row")
 def losses_rolled_by_one(x, y):
     class Rolls(keras.Model):
         def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
@@ -238,7 +238,7 @@ def losses_rolled_by_one(x, y):
     return kit.train(_custom(Rolls), x, y, loss=None)
 
 
-@case("refused", "", wrong="the mask of padding is that of other rows")
+@case("refused", MIXES, wrong="the mask of padding is that of other rows")
 def train_step_that_reverses_the_lot(x, y):
     class Reverses(keras.Model):
         def train_step(self, data):
@@ -257,7 +257,7 @@ def train_step_that_gives_padding_a_weight(x, y):
     return kit.train(_custom(Weighs), x, y)
 
 
-@case("refused", "", wrong="the lot in half as many rows, each of two examples")
+@case("refused", MIXES, wrong="the lot in half as many rows, each of two examples")
 def train_step_that_averages_pairs(x, y):
     class Pairs(keras.Model):
         def train_step(self, data):
@@ -266,7 +266,7 @@ def train_step_that_averages_pairs(x, y):
     return kit.train(_custom(Pairs), x, y)
 
 
-@case("refused", "", wrong="each example in two rows of one batch")
+@case("refused", MIXES, wrong="each example in two rows of one batch")
 def train_step_that_doubles_the_lot(x, y):
     class Doubles(keras.Model):
         def train_step(self, data):

@@ -53,6 +53,11 @@ class Case:
 
 CASES: list[Case] = []
 
+#: What errors about examples that meet say.
+MIXES = (
+    r"mix(es)? the examples of a batch: .*op `|one loss for each row|is wrong|are wrong"
+)
+
 
 def case(
     expects,

@@ -53,7 +53,7 @@ def momentum_from_data(x, y):
     return kit.train(_step_that_writes(write), x, y, kit.private(momentum=0.9))
 
 
-@case("refused", "releases", wrong="the sum of x is the number of releases", fails=_OWN)
+@case("refused", "releases", wrong="the sum of x is the number of releases")
 def releases_from_data(x, y):
     def write(model, x):
         total = tf.cast(tf.reduce_sum(x), model.optimizer.releases.dtype)

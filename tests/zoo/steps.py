@@ -247,7 +247,6 @@ def updates_on_halves_of_a_lot(x, y):
     "within",
     wrong="steps of several models are in one of the two ledgers only",
     examples=["huge"],
-    fails="a second private optimizer is in no ledger",
 )
 def two_models_trained_in_turns_on_the_same_lots(x, y):
     """The second model's releases never reach the first one's ledger."""
