@@ -34,6 +34,28 @@ def clopper_pearson(
     return np.where(successes == 0, 0.0, low), np.where(failures == 0, 1.0, high)
 
 
+def confidence_of_each(joint: float, count: int) -> float:
+    """The confidence that each of several bounds needs, for all to hold jointly.
+
+    Bonferroni's inequality: errors add up at most, however the bounds depend on each
+    other (audits with the same seed do).
+
+    Args:
+        joint: Probability with which all of them shall hold.
+        count: How many bounds there are.
+
+    Example:
+
+    >>> round(confidence_of_each(0.95, 10), 6)
+    0.995
+    """
+    if not 0 < joint < 1:
+        raise ValueError(
+            f"Argument `confidence` must be in (0, 1). Received: confidence={joint}"
+        )
+    return 1.0 - (1.0 - joint) / max(1, count)
+
+
 def epsilon_from_rates(
     true_positive_rate: npt.ArrayLike, false_positive_rate: npt.ArrayLike, delta: float
 ) -> np.ndarray:

@@ -68,7 +68,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--sampling-rate", type=float, default=1.0, metavar="Q", help="default: 1"
     )
-    parser.add_argument("--confidence", type=float, default=0.999)
+    parser.add_argument(
+        "--confidence",
+        type=float,
+        default=0.999,
+        help="that all bounds of the table hold, jointly. Default: 0.999",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -82,16 +87,20 @@ def run(arguments: argparse.Namespace) -> int:
         )
     import_tensorflow()
     from keras_dp_ext.audit import audit_mechanism
+    from keras_dp_ext.audit.confidence import confidence_of_each
 
     results = []
+    audited = list(_mechanisms(arguments))
+    confidence = confidence_of_each(arguments.confidence, len(audited))
     if not arguments.json:
+        together = f" for all {len(audited)} together" if len(audited) > 1 else ""
         print(
-            f"delta {arguments.delta:g}, confidence {arguments.confidence:g}, "
-            f"{arguments.runs} runs with and without the example\n\n"
+            f"delta {arguments.delta:g}, confidence {arguments.confidence:g}"
+            f"{together}, {arguments.runs} runs with and without the example\n\n"
             f"{'mechanism':40}{'published':>11}{'proven':>11}{'measured >=':>13}"
             "  verdict"
         )
-    for label, mechanism in _mechanisms(arguments):
+    for label, mechanism in audited:
         audit = audit_mechanism(
             mechanism,
             [(arguments.parameters,)],
@@ -99,10 +108,16 @@ def run(arguments: argparse.Namespace) -> int:
             runs=arguments.runs,
             steps=1 if _ONE_RELEASE in label else arguments.steps,
             sampling_rate=1.0 if _ONE_RELEASE in label else arguments.sampling_rate,
-            confidence=arguments.confidence,
+            confidence=confidence,
             seed=arguments.seed,
         )
-        results.append({**audit.summary(), "mechanism": label})
+        results.append(
+            {
+                **audit.summary(),
+                "mechanism": label,
+                "joint_confidence": arguments.confidence,
+            }
+        )
         if not arguments.json:
             print(
                 f"{label:40}{audit.published_epsilon:11.4g}"

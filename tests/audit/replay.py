@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_dp_ext as dp
-from keras_dp_ext.accounting import CodebookRelease, GaussianRelease
+from keras_dp_ext.audit.excess import excess
 from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
 
 FEATURES = 5
@@ -144,27 +144,7 @@ class Replay:
     def excess(self, difference):
         """How many times more than claimed two neighbours differ; at most 1."""
         event = self.optimizer.privacy_claim().proven
-        if isinstance(event, CodebookRelease):
-            return dominated_excess(difference, event)
-        assert isinstance(event, GaussianRelease)
-        in_units_of_noise = np.linalg.norm(difference / self.deviation())
-        return in_units_of_noise * event.noise_multiplier
-
-
-def dominated_excess(difference, event):
-    """The factor by which a codebook's vector must grow to dominate a difference."""
-    blocks = event.codebook.blocks(event.num_parameters)
-    if event.replaced:
-        # The difference of two dominated vectors, wherever their coordinates are.
-        return np.linalg.norm(difference) / (2 * event.codebook.norm)
-    (block,) = blocks
-    vectors = np.repeat(block.table, block.widths, axis=1).astype(np.float64)
-    ranked = np.sort(np.abs(difference))[::-1]
-    # Rounding of a difference of two weights must not count as a change.
-    ranked = np.where(ranked < 1e-5, 0.0, ranked)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(ranked == 0, 0.0, ranked / vectors)
-    return np.min(np.max(ratio, axis=1))
+        return excess(difference, self.deviation(), event)
 
 
 def neighbours(kind):

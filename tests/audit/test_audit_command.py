@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 
 def audit(*arguments):
     return subprocess.run(
@@ -27,6 +29,19 @@ def test_json_is_one_record_for_each_mechanism():
     (record,) = json.loads(done.stdout)
     assert record["mechanism"] == "dpsgd"
     assert record["epsilon"] <= record["proven_epsilon"]
+    assert record["confidence"] == record["joint_confidence"] == 0.999
+
+
+def test_confidence_is_that_of_the_whole_table():
+    done = audit(
+        *("--mechanism", "tanh", "--mechanism", "dpsgd", "--runs", "500", "--json"),
+        *("--parameters", "8", "--confidence", "0.97"),
+    )
+    records = json.loads(done.stdout)
+    assert len(records) == 3
+    for record in records:
+        assert record["joint_confidence"] == 0.97
+        assert record["confidence"] == pytest.approx(0.99)
 
 
 def test_wrong_arguments_are_told_in_one_line():

@@ -1,12 +1,17 @@
 """The statistics of an attack: exact, and never too sure."""
 
+import argparse
+
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import stats
 
+from keras_dp_ext import audit as audit_lib
 from keras_dp_ext.audit import confidence
+from keras_dp_ext.audit import confidence as stats_lib
 from keras_dp_ext.audit.threshold import best_threshold
+from keras_dp_ext.cli import audit as command
 
 
 @pytest.mark.parametrize("successes", [0, 1, 7, 99, 100])
@@ -98,3 +103,55 @@ def test_certainty_is_bounded_by_the_number_of_runs():
 def test_scores_that_are_not_numbers_count_against_the_mechanism():
     absent, present = np.zeros(1000), np.full(1000, np.nan)
     assert best_threshold(absent, present, 0.0, 0.05).epsilon > 4
+
+
+def test_errors_of_all_audits_of_a_command_add_up_to_what_was_asked_for(monkeypatch):
+    """Under the null, the command refutes something with the promised probability.
+
+    Twelve mechanisms release nothing and claim an epsilon of 0; each audit guesses by
+    the toss of a coin. Without a correction for their number, one of them would be
+    refuted far too often.
+    """
+    rng = np.random.default_rng(3)
+    runs, asked, commands = 500, 0.2, 300
+
+    def audit(mechanism, shapes, *, confidence, **_):
+        said_present = rng.binomial(runs, 0.5, size=2)
+        (_, fpr), (tpr, _) = (
+            stats_lib.clopper_pearson(count, runs, (1 - confidence) / 2)
+            for count in said_present
+        )
+        epsilon = float(stats_lib.epsilon_from_rates(tpr, fpr, 0.0))
+        return audit_lib.MechanismAudit(
+            mechanism=mechanism,
+            epsilon=epsilon,
+            proven_epsilon=0.0,
+            published_epsilon=0.0,
+            delta=0.0,
+            confidence=confidence,
+            method="clopper-pearson",
+            true_positive_rate=float(tpr),
+            false_positive_rate=float(fpr),
+            mu=None,
+            runs=runs,
+            steps=1,
+            sampling_rate=1.0,
+            num_parameters=len(shapes),
+            scores=(),
+        )
+
+    def commands_that_refute():
+        arguments = argparse.Namespace(
+            **{"mechanism": None, "runs": runs, "delta": 0.0, "steps": 1},
+            **{"parameters": 4, "sampling_rate": 1.0, "seed": 0, "json": True},
+            confidence=1 - asked,
+        )
+        return sum(command.run(arguments) for _ in range(commands))
+
+    monkeypatch.setattr(audit_lib, "audit_mechanism", audit)
+    twelve = [(f"mechanism {number}", "null") for number in range(12)]
+    monkeypatch.setattr(command, "_mechanisms", lambda arguments: iter(twelve))
+    assert stats.binom.sf(commands_that_refute() - 1, commands, asked) > 1e-4
+    # The experiment can tell: without the correction it is another figure.
+    monkeypatch.setattr(stats_lib, "confidence_of_each", lambda joint, count: joint)
+    assert stats.binom.sf(commands_that_refute() - 1, commands, asked) < 1e-4

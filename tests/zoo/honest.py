@@ -210,18 +210,3 @@ def recurrent(x, y):
         ]
     )
     return kit.train(model, x, y)
-
-
-@case("within", wrong="alignments are summed over the batch")
-def ctc(x, y):
-    """Two labels out of three classes, aligned to six steps."""
-    labels = np.tile(np.array([[1, 2]], "int32"), [len(y), 1])
-    model = keras.Sequential(
-        [
-            keras.Input([kit.FEATURES]),
-            keras.layers.Dense(18),
-            keras.layers.Reshape([6, 3]),
-        ]
-    )
-    model.compile(kit.private(), loss=keras.losses.CTC())
-    return kit.fit(model, kit.lots(x, labels))

@@ -259,3 +259,18 @@ def map_over_rows(x, y):
     return kit.train(
         _through(lambda v: tf.vectorized_map(lambda row: row / 2.0, v)), x, y
     )
+
+
+@case("refused", "ctc", wrong="alignments that nobody could verify")
+def ctc(x, y):
+    """Its tables are filled by row numbers, which might be anybody's."""
+    labels = np.tile(np.array([[1, 2]], "int32"), [len(y), 1])
+    model = keras.Sequential(
+        [
+            keras.Input([kit.FEATURES]),
+            keras.layers.Dense(18),
+            keras.layers.Reshape([6, 3]),
+        ]
+    )
+    model.compile(kit.private(), loss=keras.losses.CTC())
+    return kit.fit(model, kit.lots(x, labels))

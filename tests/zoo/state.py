@@ -24,10 +24,7 @@ def _slot(optimizer, name):
     return next(v for v in optimizer.variables if name in v.path)
 
 
-_OWN = "the optimizer's own variables may be written by everybody"
-
-
-@case("refused", "learning_rate", wrong="the sum of x is the learning rate", fails=_OWN)
+@case("refused", "learning_rate", wrong="the sum of x is the learning rate")
 def learning_rate_from_data(x, y):
     def write(model, x):
         model.optimizer.learning_rate.assign(tf.reduce_sum(x))
@@ -35,7 +32,7 @@ def learning_rate_from_data(x, y):
     return kit.train(_step_that_writes(write), x, y)
 
 
-@case("refused", "iteration", wrong="the sum of x is the iteration", fails=_OWN)
+@case("refused", "iteration", wrong="the sum of x is the iteration")
 def iterations_from_data(x, y):
     def write(model, x):
         total = tf.cast(tf.reduce_sum(x), model.optimizer.iterations.dtype)
@@ -44,7 +41,7 @@ def iterations_from_data(x, y):
     return kit.train(_step_that_writes(write), x, y)
 
 
-@case("refused", "momentum", wrong="the sum of x is in the momentum", fails=_OWN)
+@case("refused", "momentum", wrong="the sum of x is in the momentum")
 def momentum_from_data(x, y):
     def write(model, x):
         slot = _slot(model.optimizer, "momentum")
@@ -62,7 +59,7 @@ def releases_from_data(x, y):
     return kit.train(_step_that_writes(write), x, y)
 
 
-@case("refused", "learning_rate", wrong="as above, before the update", fails=_OWN)
+@case("refused", "learning_rate", wrong="as above, before the update")
 def learning_rate_from_data_before_the_update(x, y):
     class Writes(keras.Model):
         def train_step(self, data):

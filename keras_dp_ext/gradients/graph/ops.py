@@ -194,7 +194,7 @@ def copy_ops(
         if only_changed and not any(id(t) in replaced for t in op.inputs):
             continue
         inputs = [replaced.get(id(t), t) for t in op.inputs]
-        if retrace_loops and op.type in LOOP_OPS:
+        if retrace_loops and op.type in LOOP_OPS and function_graph(op, "body"):
             outputs = retraced_loop(op, inputs)
         else:
             outputs = _copy_op(op, inputs, graph)
