@@ -71,7 +71,7 @@ def accounted(returned: Any) -> Accounted:
 
 def _entries(part: Any) -> Iterable[Entry]:
     if isinstance(part, Ledger):
-        return part.entries(0)
+        return part.entries()
     optimizer = getattr(part, "optimizer", part)
     if not hasattr(optimizer, "privacy_claim"):
         raise ValueError(
@@ -80,10 +80,11 @@ def _entries(part: Any) -> Iterable[Entry]:
             f"Received: {part!r}"
         )
     releases = int(optimizer.releases.numpy())
-    ledger = optimizer.ledger
+    ledger = Ledger.from_json(optimizer.ledger.to_json())
     if releases and not ledger.segments:
-        # Nobody kept accounts: every release counts as one of the whole data set.
-        return [(optimizer.privacy_claim(), FullBatch(), releases)]
+        ledger.open(0, optimizer.privacy_claim(), FullBatch())
+    # Where nobody kept accounts, every release counts as one of the whole data set.
+    ledger.declare(FullBatch())
     return ledger.entries(releases)
 
 

@@ -131,7 +131,7 @@ def audit_fit(
     for name, example in tried.items():
         replay = Replay(seed, max_releases, follows=base, joins=joins)
         findings.compare(name, replay.run(train, with_last(arrays, example)))
-    if findings.reasons:
+    if findings.all_reasons():
         findings.explain(
             Replay(seed, max_releases, follows=base).run(
                 train, with_last(arrays, None if joins else null)
@@ -172,14 +172,14 @@ class _Findings:
         self._participations = 0
         self._precision = 0.0
         self._leaks: dict[str, None] = {}
-        self.reasons: dict[str, None] = {}
+        self._reasons: dict[str, None] = {}
         self._releases = sum(tape.count for tape in base.tapes) + len(base.adapted)
         self._lots = round(base.lots) if base.pipelines else None
         self._check_counts()
         self._check_noise()
 
     def _because(self, reason: str) -> None:
-        self.reasons[reason] = None
+        self._reasons[reason] = None
 
     def _check_counts(self) -> None:
         if self._releases > self._claim.releases:
@@ -247,9 +247,9 @@ class _Findings:
                 "whatever it draws by itself, and audit again"
             )
 
-    def summary(self, examples: tuple[str, ...], adjacency: str) -> FitAudit:
-        """The result, with the verdicts on the greatest figures."""
-        reasons = dict(self.reasons)
+    def all_reasons(self) -> tuple[str, ...]:
+        """Why the claim does not hold, with the verdicts on the greatest figures."""
+        reasons = dict(self._reasons)
         claim = self._claim
         # One example may be in a lot several times, which its analysis knows.
         rows = max(
@@ -287,15 +287,19 @@ class _Findings:
                     f"{self._participations} participations in {self._releases} "
                     f"releases are no Poisson sampling at rate {max(rates):.3g}"
                 ] = None
+        return tuple(reasons)
+
+    def summary(self, examples: tuple[str, ...], adjacency: str) -> FitAudit:
+        """The result."""
         return FitAudit(
             shift=self._shift,
             worst_example=self._worst,
             releases=self._releases,
             participations=self._participations,
             lots=self._lots,
-            accounted=claim,
+            accounted=self._claim,
             leaks=tuple(self._leaks),
-            reasons=tuple(reasons),
+            reasons=self.all_reasons(),
             examples=examples,
             adjacency=adjacency,
         )
@@ -303,7 +307,7 @@ class _Findings:
 
 def _shifts(tape, before):
     """For each release that both runs made: its shift, and what is claimed of it."""
-    claim = tape.optimizer.privacy_claim()
+    claim = tape.optimizer._own_claim()
     sums, others, deviations, steps = (
         side.rows(what)
         for side, what in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -29,6 +30,7 @@ class ReleaseTape:
 
     def __init__(self, optimizer: Any, capacity: int, follows: ReleaseTape | None):
         self.optimizer = optimizer
+        self.variables: list[keras.Variable] = []
         self._capacity = capacity
         self._size = sum(v.shape.num_elements() for v in _values(optimizer))
         self._drawn: tuple[tf.Tensor, tf.Tensor] | None = None
@@ -49,10 +51,12 @@ class ReleaseTape:
         mechanism.draw_noise, mechanism.refine = self.draw_noise, self.refine
 
     def _variable(self, shape, dtype):
-        # As variables that are not saved: the optimizer may write them.
-        return self.optimizer._add_mechanism_variable(
-            shape=shape, dtype=dtype, name="audit_tape", saved=False
+        # Not the optimizer's own: nothing but what has been noised is written to it.
+        variable = keras.Variable(
+            shape=shape, dtype=dtype, initializer="zeros", trainable=False
         )
+        self.variables.append(variable)
+        return variable
 
     def draw_noise(self, shapes, seed, step):
         """The mechanism's own noise, and how large it is in each coordinate."""

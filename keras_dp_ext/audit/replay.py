@@ -204,13 +204,13 @@ class Replay:
         gc.collect()
         hidden = [*self._metric_variables]
         for tape in self.tapes:
-            hidden += tape.optimizer._state.unsaved
+            hidden += [*tape.variables, *tape.optimizer._state.unsaved]
         hidden_ids = {id(getattr(variable, "value", variable)) for variable in hidden}
         names = {
             id(getattr(variable, "value", variable)): variable.path
             for part in keras.tree.flatten(self.returned)
             if isinstance(part, keras.Model)
-            for variable in [*part.variables, *getattr(part.optimizer, "variables", [])]
+            for variable in [*part.variables, *_variables_of_optimizer(part)]
         }
         values = {}
         numbers = collections.Counter()
@@ -235,3 +235,7 @@ def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]):
         return wrapper(original, *args, **kwargs)
 
     return mock.patch.object(owner, name, call)
+
+
+def _variables_of_optimizer(model: keras.Model) -> list[Any]:
+    return getattr(getattr(model, "optimizer", None), "variables", [])

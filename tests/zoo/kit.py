@@ -65,7 +65,7 @@ def case(
     *,
     wrong,
     data=None,
-    examples=("huge", "not a number"),
+    examples=("huge",),
     adjacency="remove",
     fails=None,
     slow=False,
