@@ -134,19 +134,14 @@ def _mapped(function):
     return train
 
 
-def _mixing(name, function, wrong, fails=None):
+def _mixing(name, function, wrong):
     train = _mapped(function)
     train.__name__ = name
-    case("refused", "map", wrong=wrong, fails=fails)(train)
+    case("refused", "map", wrong=wrong)(train)
 
 
 def _column(reduce):
     return lambda v: reduce(v, axis=0, keepdims=True)
-
-
-def _asserted(v):
-    with tf.control_dependencies([tf.debugging.assert_less(v, 1e3)]):
-        return tf.identity(v)
 
 
 _mixing(
@@ -192,12 +187,15 @@ _mixing(
     lambda v: tf.where(tf.reduce_any(tf.abs(v) > 1e3), tf.zeros_like(v), v),
     "one example erases all others",
 )
-_mixing(
-    "map_with_an_assertion_about_the_lot",
-    _asserted,
-    "whether there is an error tells of one example",
-    fails="assertions in `map` are accepted",
-)
+
+
+@case("found", "fails with the example", wrong="an error tells of one example")
+def map_with_an_assertion_about_the_lot(x, y):
+    def asserted(v):
+        with tf.control_dependencies([tf.debugging.assert_less(v, 1e3)]):
+            return tf.identity(v)
+
+    return _mapped(asserted)(x, y)
 
 
 @case("refused", "map", wrong="labels move to the next example")
