@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_dp_ext as dp
+from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.mechanisms import DPSGD
 from keras_dp_ext.optimizers import noise_source, padding
 
@@ -51,9 +52,7 @@ class Unclipped(DPSGD):
     """Clips to three times of what it claims."""
 
     def bound(self, gradients):
-        from keras_dp_ext.bounding.l2_clip import l2_clipped_sum
-
-        return l2_clipped_sum(gradients, 3 * self.l2_norm_clip)
+        return L2Clip(3 * self.l2_norm_clip).sum(gradients)
 
 
 def test_a_clip_norm_that_is_not_the_claimed_one_is_measured():

@@ -167,7 +167,7 @@ def sequence_mask_of_each_example(x, y):
     data=kit.tokens,
 )
 def keras_masking_of_sequences(x, y):
-    targets = np.repeat(y, 6, axis=1)
+    targets = np.repeat(y, 6, axis=1)[..., None]
     model = keras.Sequential(
         [
             keras.Input([6], dtype="int32"),
@@ -175,7 +175,8 @@ def keras_masking_of_sequences(x, y):
             keras.layers.LSTM(1, return_sequences=True),
         ]
     )
-    return kit.train(model, x, targets)
+    model.compile(kit.private(), "mse")
+    return kit.fit(model, x, targets, batch_size=11)
 
 
 @case("refused", MIXES, wrong="the hardest examples push the others out")
