@@ -267,8 +267,11 @@ def dataset_kind(dataset: tf.data.Dataset) -> str:
 
 def is_repeated(dataset: tf.data.Dataset) -> bool:
     """Whether `repeat` occurs in the making of a data set."""
-    repeated = type(tf.data.Dataset.range(1).repeat(2))
-    if repeated is type(tf.data.Dataset.range(1).take(1)):
+    # Outside of the step that is being traced: XLA compiles no data sets.
+    with tf.init_scope():
+        repeated = type(tf.data.Dataset.range(1).repeat(2))
+        taken = type(tf.data.Dataset.range(1).take(1))
+    if repeated is taken:
         raise incompatible("`Dataset.repeat` has no class of its own any more")
     return isinstance(dataset, repeated) or any(
         is_repeated(source) for source in dataset_inputs(dataset)
@@ -280,7 +283,9 @@ def last_batching(dataset: tf.data.Dataset) -> tuple[int, tf.data.Dataset] | Non
 
     Relies on `_batch_size` of what `batch` returns (2.16).
     """
-    if not hasattr(tf.data.Dataset.range(1).batch(1), "_batch_size"):
+    with tf.init_scope():
+        batched = tf.data.Dataset.range(1).batch(1)
+    if not hasattr(batched, "_batch_size"):
         raise incompatible("What `Dataset.batch` returns has no `_batch_size`")
     pending = [dataset]
     while pending:
