@@ -201,6 +201,12 @@ def local_variable(value: tf.Tensor) -> tf.Variable:
     return require(module, "ResourceVariable")(value, trainable=False)
 
 
+def resource_variable_class() -> type:
+    """The class of all variables. Relies on `BaseResourceVariable` (2.16)."""
+    module = _module("tensorflow.python.ops.resource_variable_ops")
+    return require(module, "BaseResourceVariable")
+
+
 def variable_dtype(handle: tf.Tensor) -> tf.DType | None:
     """The type of what a handle refers to; `None` if that is no variable.
 

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.accounting.sampling import Shuffled
 from keras_dp_ext.audit.release_tape import ReleaseTape
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
@@ -89,10 +90,8 @@ class Replay:
         yield _wrapped(PrivatePCA, "adapt", self._adapt)
         yield _wrapped(np.random, "default_rng", self._default_rng)
         yield _wrapped(keras.metrics.Metric, "add_variable", self._add_metric_variable)
-        from tensorflow.python.ops import resource_variable_ops
-
         yield _wrapped(
-            resource_variable_ops.BaseResourceVariable, "__init__", self._init_variable
+            tf_internals.resource_variable_class(), "__init__", self._init_variable
         )
 
     def _build(self, original, optimizer, variables):
