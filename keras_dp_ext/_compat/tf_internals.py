@@ -161,6 +161,76 @@ def registered_gradient(name: str) -> Callable:
     return require(module, "gradient_registry").lookup(name)
 
 
+def define_function(
+    name: str,
+    ops: list[tf.Operation],
+    inputs: list[tf.Tensor],
+    outputs: list[tf.Tensor],
+) -> None:
+    """Makes a function of ops of a graph, which may be traced still.
+
+    Relies on `TF_GraphToFunction_wrapper`, with which `tf.function` makes its own, and
+    on `Context.add_c_function` (2.16).
+    """
+    session = _module("tensorflow.python.client.pywrap_tf_session")
+    with require(outputs[0].graph, "_c_graph").get() as c_graph:
+        function = require(session, "TF_GraphToFunction_wrapper")(
+            c_graph,
+            name,
+            False,
+            [require(op, "_c_op") for op in ops],
+            [require(tensor, "_as_tf_output")() for tensor in inputs],
+            [require(tensor, "_as_tf_output")() for tensor in outputs],
+            [],
+            [],
+            [],
+            None,
+            "",
+        )
+    require(_context(), "add_c_function")(function)
+    require(session, "TF_DeleteFunction")(function)
+
+
+def function_definition(name: str) -> Any:
+    """The FunctionDef of a function. Relies on `Context.get_function_def` (2.16)."""
+    return require(_context(), "get_function_def")(name)
+
+
+def add_definition(definition: Any) -> None:
+    """Makes a function known. Relies on `Context.add_function_def` (2.16)."""
+    require(_context(), "add_function_def")(definition)
+
+
+def remove_function(name: str) -> None:
+    """Forgets a function. Relies on `Context.remove_function` (2.16)."""
+    require(_context(), "remove_function")(name)
+
+
+def call_function(
+    name: str, values: list[tf.Tensor], dtypes: list[tf.DType], optimize: bool
+) -> list[tf.Tensor]:
+    """Runs a function by its name.
+
+    Args:
+        name: Of the function.
+        values: Its arguments.
+        dtypes: Of its results.
+        optimize: Whether Grappler optimizes the graph first, which takes longer than
+            to run it a few times as it is.
+    """
+    from tensorflow.core.protobuf import config_pb2
+
+    config = config_pb2.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = not optimize
+    return tf.raw_ops.StatefulPartitionedCall(
+        args=values, Tout=dtypes, f=name, config_proto=config.SerializeToString()
+    )
+
+
+def _context() -> Any:
+    return require(_module("tensorflow.python.eager.context"), "context")()
+
+
 # Tracing -----------------------------------------------------------------------
 
 

@@ -21,9 +21,21 @@ class WeightedRows(NamedTuple):
     def sum(self) -> list[tf.Tensor]:
         if self.rows[0].shape[0] == 1:
             return [self.coefficients[0] * rows[0] for rows in self.rows]
-        return [
-            tf.tensordot(self.coefficients, rows, axes=[[0], [0]]) for rows in self.rows
-        ]
+        return [combine_rows(self.coefficients, rows) for rows in self.rows]
+
+
+def combine_rows(coefficients: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """`sum_b coefficients[b] * rows[b]`.
+
+    What `tf.tensordot` computes, with 7 ops in place of 40: for each weight of a deep
+    model these are most of the time that tracing takes.
+    """
+    shape = rows.shape[1:]
+    size = shape.num_elements()
+    if size is None:
+        return tf.tensordot(coefficients, rows, axes=[[0], [0]])
+    flat = tf.reshape(rows, [-1 if size else rows.shape[0] or 0, size])
+    return tf.reshape(tf.matmul(tf.expand_dims(coefficients, 0), flat), shape)
 
 
 # A map over a chunk of materialised gradients: one `[chunk, *shape]` tensor for

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from keras_dp_ext.gradients.base import combine_rows
+
 #: Half of the distance between 1 and the next float32.
 UNIT_ROUNDOFF = 2.0**-24
 
@@ -153,7 +155,7 @@ class Rows(Contribution):
         return tf.reduce_sum(tf.square(rows), axis=list(range(1, rows.shape.rank)))
 
     def weighted_sum(self, coefficients):
-        return tf.tensordot(coefficients, self._rows, axes=[[0], [0]])
+        return combine_rows(coefficients, self._rows)
 
     def rows(self):
         return self._rows
@@ -239,7 +241,7 @@ class OuterProducts(Contribution):
 
     def weighted_sum(self, coefficients):
         if self.is_materialized:
-            total = tf.tensordot(coefficients, self._materialized, axes=[[0], [0]])
+            total = combine_rows(coefficients, self._materialized)
         else:
             inputs, outputs = self._sizes[1:]
             total = tf.matmul(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
+from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
@@ -45,10 +47,14 @@ def per_example_gradients(
     uses = [use for use in uses if use.op not in unfolded.loops]
     outputs = {id(use.op): use.op.outputs[0] for use in uses}
     perturbations = [tap.perturbation for tap in unfolded.taps]
+    ordinary = OrdinaryGradients(losses, variables, sources, group)
     gradients = tf.gradients(
-        tf.reduce_sum(losses) / group,
-        [*outputs.values(), *perturbations, *_inputs_of_calls(uses)],
-    )[: len(outputs) + len(perturbations)]
+        losses,
+        [*outputs.values(), *perturbations, *_inputs_of_calls(uses), *ordinary.xs],
+        grad_ys=ordinary.weights,
+    )
+    ordinary.take(gradients[len(gradients) - len(ordinary.xs) :])
+    gradients = gradients[: len(outputs) + len(perturbations)]
     gradient_of = dict(zip(outputs, gradients, strict=False))
     found = [(use, gradient_of[id(use.op)]) for use in uses]
     found += [
@@ -90,6 +96,7 @@ def per_example_gradients(
         ],
         [tf.TensorShape(variable.shape) for variable in variables],
         split.rows,
+        ordinary,
     )
 
 
@@ -136,18 +143,44 @@ def _inputs_of_calls(uses: Sequence[Use]) -> list[tf.Tensor]:
     ]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Norms:
+    """Squared norms that somebody has asked for, with their scales."""
+
+    scales: list[tf.Tensor | None] | None
+    values: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WeightedSums:
+    """Sums that somebody has asked for, with their coefficients."""
+
+    coefficients: tf.Tensor
+    values: list[tf.Tensor]
+
+
 class LazyGradients(PerExampleGradients):
-    """Per-example gradients in the factored forms that the rules found."""
+    """Per-example gradients in the factored forms that the rules found.
+
+    Attributes:
+        ordinary: The gradients of the same backward pass, for the probe.
+        norms: The norms that were asked for so far; the probe tests these very ops.
+        sums: The weighted sums that were asked for so far.
+    """
 
     def __init__(
         self,
         contributions: Sequence[forms.Contribution | None],
         shapes: Sequence[tf.TensorShape],
         rows: int | tf.Tensor,
+        ordinary: OrdinaryGradients | None = None,
     ):
         self._contributions = list(contributions)
         self.shapes = list(shapes)
         self._rows = rows
+        self.ordinary = ordinary
+        self.norms: list[Norms] = []
+        self.sums: list[WeightedSums] = []
 
     def copy(self) -> LazyGradients:
         """The same gradients, with none of the results computed so far."""
@@ -155,7 +188,7 @@ class LazyGradients(PerExampleGradients):
             contribution and contribution.map_factors(lambda factor: factor)
             for contribution in self._contributions
         ]
-        return LazyGradients(fresh, self.shapes, self._rows)
+        return LazyGradients(fresh, self.shapes, self._rows, self.ordinary)
 
     @property
     def num_rows(self):
@@ -185,18 +218,20 @@ class LazyGradients(PerExampleGradients):
         # A finite row whose scaled norm overflows is long, not short: 0 would let it
         # pass every clip.
         norms = tf.where(tf.math.is_finite(norms), norms, float("inf"))
-        return tf.where(self._finite, norms, 0.0)
+        norms = tf.where(self._finite, norms, 0.0)
+        self.norms.append(Norms(None if scales is None else list(scales), norms))
+        return norms
 
     def weighted_sum(self, coefficients):
-        coefficients = tf.where(self._finite, coefficients, 0.0)
-        return [
-            tf.zeros(shape)
-            if contribution is None
-            else contribution.weighted_sum(coefficients)
+        used = tf.where(self._finite, coefficients, 0.0)
+        sums = [
+            tf.zeros(shape) if contribution is None else contribution.weighted_sum(used)
             for contribution, shape in zip(
                 self._summable_contributions(), self.shapes, strict=True
             )
         ]
+        self.sums.append(WeightedSums(coefficients, list(sums)))
+        return sums
 
     def _summable_contributions(self) -> list[forms.Contribution | None]:
         """Without what is not finite; no copy where everything is."""

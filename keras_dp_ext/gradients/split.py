@@ -101,6 +101,8 @@ class Split:
 
 
 def _rest(value: tf.Tensor) -> list:
+    if value.shape[1:].is_fully_defined():
+        return value.shape[1:].as_list()
     dynamic = tf.shape(value)
     return [
         dynamic[axis] if size is None else size

@@ -611,7 +611,6 @@ class _Parts:
     spending: Spending
     release: Release
     state: TrainingState = dataclasses.field(default_factory=TrainingState)
-    verified: set[bytes] = dataclasses.field(default_factory=set)
 
 
 def _is_known(sampling: Sampling | None) -> bool:

@@ -81,10 +81,9 @@ def trace_step(
     ):
         group = examples_per_microbatch(optimizer, losses, context)
         gradients = per_example_gradients(losses, variables, group)
-        Probe(
-            losses, variables, gradients, group, optimizer._hidden.value.verified
-        ).verify()
         sums = optimizer.mechanism.bound(gradients)
+        # After the bound: the probe runs the very ops with which it was built.
+        Probe(losses, variables, gradients, group).verify()
         _count_dropped(optimizer, gradients)
         register_release(optimizer, losses)
         release(optimizer, sums, penalty_gradients, variables, losses, group, context)

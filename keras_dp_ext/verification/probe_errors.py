@@ -35,20 +35,76 @@ def nothing_to_see(sources) -> ValueError:
     return ValueError(
         "The model refuses made-up inputs, or gives losses or gradients for them "
         "that are not finite, so it cannot be verified that it treats every example "
-        "by itself. Rescale the inputs inside the data pipeline instead of the "
-        f"model. Received inputs: {[source.shape for source in sources]}"
+        "by itself. Tried: floats around 0 and between 0 and 1, integers from 0 and "
+        f"from 1, words of the model's vocabularies{_lengths(sources)}. What to do: "
+        "rescale the inputs inside the data pipeline instead of the model"
+        f"{_static(sources)}. Received inputs: {[source.shape for source in sources]}"
     )
 
 
-def mixing(what: str, culprit: str, variables) -> ValueError:
+def _unknown_axes(sources) -> bool:
+    return any(None in source.shape[1:].as_list() for source in sources)
+
+
+def _lengths(sources) -> str:
+    return ", lengths from 3 to 224" if _unknown_axes(sources) else ""
+
+
+def _static(sources) -> str:
+    if not _unknown_axes(sources):
+        return ""
+    return (
+        ", and give every axis but the batch a static size, e.g. "
+        "`keras.Input([224, 224, 3])` and a pipeline of arrays of that size"
+    )
+
+
+def mixing(what: str, op: tf.Operation | None, variables) -> ValueError:
+    where = "the loss" if op is None else f"op `{op.name}` ({op.type})"
     return ValueError(
         f"The model mixes the examples of a batch: {what} of one example "
-        f"depends on the other examples. First seen at {culprit}. Such a model "
+        f"depends on the other examples. First seen at {where}. Such a model "
         "has no bounded sensitivity and cannot be trained privately. Nothing was "
-        "trained. What to do: replace BatchNormalization by GroupNormalization "
-        "(`keras_dp_ext.models.make_compatible(model)` does it), compute no statistics over the batch axis, and pad "
-        "to a fixed length instead of the longest of the batch "
+        f"trained. What to do: {_remedy(op)} "
         f"(variables: {', '.join(map(name, variables[:3]))}, ...)."
+    )
+
+
+def _remedy(op: tf.Operation | None) -> str:
+    """What helps depends on what mixes."""
+    if op is None:
+        return (
+            "divide by nothing that is counted or summed over the batch. Keras "
+            "rescales masked sequence losses so: use a loss with `reduction=None` or "
+            '`reduction="sum"`'
+        )
+    path, kind = op.name.lower(), op.type
+    if "batch_norm" in path or kind.startswith("FusedBatchNorm"):
+        return (
+            "replace BatchNormalization by GroupNormalization or LayerNormalization "
+            "(`keras_dp_ext.models.make_compatible(model)` does it), or freeze it "
+            "(`layer.trainable = False`)"
+        )
+    if kind == "RandomShuffle" or any(
+        word in path for word in ("shuffle", "mix_up", "mixup", "cut_mix", "cutmix")
+    ):
+        return "mix or shuffle no examples inside the model; remove this augmentation"
+    if op.op_def.is_stateful and ("Random" in kind or "Multinomial" in kind):
+        return (
+            "this op draws from data without a seed that can be set, so it cannot be "
+            "told from mixing. Use `keras.random` with a `keras.random.SeedGenerator`"
+        )
+    if "Ragged" in kind or "text_vectorization" in path or "string" in kind.lower():
+        return (
+            "pad to a fixed length (`output_sequence_length=...`) instead of the "
+            "longest text of the batch"
+        )
+    if "loss" in path or "entropy" in path or "compile_loss" in path:
+        return _remedy(None)
+    return (
+        "compute nothing over the batch axis in this layer: no mean, maximum, sum, "
+        "sort or comparison of examples. Statistics over the other axes are fine "
+        "(GroupNormalization or LayerNormalization instead of batch statistics)"
     )
 
 

@@ -10,182 +10,298 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification.graph_function import GraphFunction
 from keras_dp_ext.verification.variable_copies import VariableCopies
+from keras_dp_ext.verification.writes import only_reads
 
 
 @dataclasses.dataclass(frozen=True)
 class GradientResult:
-    """Gradients of `sum_b r_b loss_b`, as NumPy arrays.
+    """Gradients of `sum_b w_b loss_b`, as NumPy arrays.
 
     Attributes:
-        losses: `[rows]`.
-        norms_squared: `[rows]`, of the per-example gradients.
-        sums: By the rules, for each variable.
-        truth: The ordinary gradients.
+        norms_squared: For each time that norms were asked for, `[rows]`.
+        sums: For each time that sums were asked for, one for each variable.
+        truth: The ordinary gradients, for each variable.
         inputs: The ordinary gradients with respect to float inputs.
     """
 
-    losses: np.ndarray
-    norms_squared: np.ndarray
-    sums: list[np.ndarray]
+    norms_squared: list[np.ndarray]
+    sums: list[list[np.ndarray]]
     truth: list[np.ndarray]
     inputs: list[np.ndarray]
 
     def is_finite(self) -> bool:
-        values = (self.losses, *self.truth, *self.inputs)
-        return all(np.isfinite(value).all() for value in values)
+        return all(np.isfinite(value).all() for value in (*self.truth, *self.inputs))
 
 
 class ProbeFunctions:
-    """Copies the ops of a graph that is being traced to the eager level.
+    """Runs parts of a graph that is being traced, on other data and variables.
 
     Args:
         losses: `[batch]`, in that graph.
         sources: Through which data enters.
-        ops: All ops between the sources and the losses.
         variables: The trainable variables.
-        gradients: The engine's gradients.
+        gradients: The engine's gradients, of which the training step has asked what
+            it needs: these very norms and sums are tested.
         group: Examples per microbatch.
     """
 
-    def __init__(self, losses, sources, ops, variables, gradients, group: int):
-        self._original_losses = losses
+    def __init__(self, losses, sources, variables, gradients, group: int):
         self._sources = list(sources)
-        self._forward_ops = list(ops)
-        self._variables = list(variables)
+        self._shapes = [tuple(variable.shape) for variable in variables]
         self._group = group
-        self._weights = tf.zeros([gradients.num_rows])
-        gradients = gradients.copy()
-        self._norms = gradients.norm_squared()
-        self._sums = gradients.weighted_sum(self._weights)
-        self._rows = self._row_losses(losses)
-        self._truth_graph, self._truth_weights, self._truth, self._input_truth = (
-            self._make_truth(losses.graph)
+        self._weights_type = losses.dtype
+        self.forward_ops = graph_lib.ancestors([losses], stop=set(map(id, sources)))
+        self._draws = hidden_draws(self.forward_ops, self._sources)
+        self._inputs = [*self._sources, *self._draws]
+        self.forward = GraphFunction(self._inputs, [losses])
+        self._draw = GraphFunction(self._sources, self._draws) if self._draws else None
+        self._norms, self._sums = _asked_for(gradients)
+        self._coefficients = _unique(one.coefficients for one in self._sums)
+        self._scales = _unique(
+            scale
+            for one in self._norms
+            for scale in one.scales or []
+            if scale is not None
         )
-        self._captured = {
-            id(inner): outer for outer, inner in self._truth_graph.captures
-        }
-        wanted = [self._rows, self._norms, *self._sums, *self._captured.values()]
-        self.ops = graph_lib.ancestors(
-            filter(graph_lib.is_symbolic, wanted), stop=set(map(id, self._sources))
+        ordinary = gradients.ordinary
+        self._with_truth = ordinary.is_known
+        truth, of_inputs = ordinary.of_variables, ordinary.of_sources
+        self._truth = None
+        if not self._with_truth:
+            self._truth, truth, of_inputs = _truth_apart(
+                losses, self._inputs, self._sources, variables, self.forward_ops
+            )
+        self._truth_places = [n for n, one in enumerate(truth) if one is not None]
+        self._inputs_count = len(of_inputs)
+        found = [truth[number] for number in self._truth_places] + of_inputs
+        outputs = [one.values for one in self._norms]
+        outputs += [value for one in self._sums for value in one.values]
+        self._rules = GraphFunction(
+            [*self._inputs, ordinary.weights, *self._coefficients, *self._scales],
+            outputs + (found if self._with_truth else []),
         )
-        self._copies: dict[int, tf.Tensor] = {}
+        if not self._with_truth:
+            self._truth.finish(found)
+        self._frozen: list[tf.Tensor] = []
+
+    def functions(self) -> list[GraphFunction]:
+        """Everything that a verdict depends on."""
+        truth = [] if self._truth is None else [self._truth.function]
+        return [self.forward, self._rules, *truth]
 
     def use(self, copies: VariableCopies) -> None:
         """Lets the functions run on other variables than the real ones."""
-        self._copies = copies.replaced()
-        self.losses = tf.function(self._trace_losses, autograph=False)
-        self._gradients = tf.function(self._trace_gradients, autograph=False)
+        self._copies = copies
+        self._writes = not all(map(only_reads, self.forward_ops))
 
-    def gradients(self, data: Sequence[tf.Tensor], r: np.ndarray) -> GradientResult:
-        results = self._gradients(list(data), tf.constant(r))
-        return GradientResult(
-            *tf.nest.map_structure(lambda tensor: tensor.numpy(), results)
-        )
+    @property
+    def source(self) -> tf.Tensor:
+        """The first through which data enters."""
+        return self._sources[0]
+
+    @property
+    def has_hidden_draws(self) -> bool:
+        return bool(self._draws)
+
+    def freeze_draws(self, data: Sequence[tf.Tensor]) -> None:
+        """Draws once what ops without a seed draw anew in each run."""
+        if self._draw is not None:
+            self._frozen = self._draw(data, self._copies.stand_in)
+
+    def losses(self, data: Sequence[tf.Tensor]) -> np.ndarray:
+        self._restore()
+        values = [*data, *self._frozen]
+        return self.forward(values, self._copies.stand_in)[0].numpy()
+
+    def draw_scales(self, generator: np.random.Generator) -> list[np.ndarray]:
+        """For norms that are measured in other units."""
+        return [
+            generator.uniform(0.5, 2.0, scale.shape).astype(np.float32)
+            for scale in self._scales
+        ]
+
+    def scales_of(self, scales: Sequence[np.ndarray]) -> list[list]:
+        """For each time that norms were asked for, one for each variable."""
+        fed = dict(zip(map(id, self._scales), scales, strict=True))
+        return [
+            [
+                1.0 if scale is None else fed.get(id(scale), scale)
+                for scale in one.scales or [None] * len(self._shapes)
+            ]
+            for one in self._norms
+        ]
+
+    def gradients(
+        self,
+        data: Sequence[tf.Tensor],
+        weights: np.ndarray,
+        coefficients: np.ndarray,
+        scales: Sequence[np.ndarray],
+        double: bool = False,
+    ) -> GradientResult:
+        """Norms, sums and ordinary gradients.
+
+        Args:
+            data: A value for each source.
+            weights: `[rows]`, of the losses.
+            coefficients: `[rows]`, of the sums.
+            scales: As `draw_scales` made them.
+            double: In float64.
+        """
+        self._restore()
+        stand_in = self._copies.wide_stand_in if double else self._copies.stand_in
+        each = np.repeat(weights, self._group) / self._group
+        each = tf.cast(tf.constant(each, tf.float32), self._weights_type)
+        values = [*data, *self._frozen]
+        fed = [tf.constant(coefficients, tf.float32)] * len(self._coefficients)
+        fed += [tf.constant(scale) for scale in scales]
+        results = self._rules([*values, each, *fed], stand_in, double)
+        if self._truth is not None:
+            results += self._truth.function([*values, each], stand_in, double)
+        results = [_as_float(value) for value in results]
+        norms = results[: len(self._norms)]
+        rest = results[len(self._norms) :]
+        sums = []
+        for one in self._sums:
+            sums.append(rest[: len(one.values)])
+            rest = rest[len(one.values) :]
+        truth = [np.zeros(shape, np.float32) for shape in self._shapes]
+        for number, value in zip(self._truth_places, rest, strict=False):
+            truth[number] = value
+        return GradientResult(norms, sums, truth, rest[len(self._truth_places) :])
 
     def every_float(self) -> tuple[list[tf.Tensor], Callable]:
         """All float tensors of the forward pass, and a function of their values."""
         tensors = [
             output
-            for op in self._forward_ops
+            for op in self.forward_ops
             for output in op.outputs
             if output.dtype.is_floating and output.shape.rank
         ]
+        function = GraphFunction(self._inputs, tensors)
 
-        @tf.function(autograph=False)
-        def evaluate(inputs):
-            copies = _copy(self._forward_ops, self._replaced(inputs))
-            return [copies[id(tensor)] for tensor in tensors]
+        def evaluate(data):
+            self._restore()
+            return function([*data, *self._frozen], self._copies.stand_in)
 
         return tensors, evaluate
 
-    def _replaced(self, inputs) -> dict[int, tf.Tensor]:
-        inputs = zip(map(id, self._sources), inputs, strict=True)
-        return {**self._copies, **dict(inputs)}
+    def _restore(self) -> None:
+        if self._writes:
+            self._copies.restore()
 
-    def _row_losses(self, losses: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_mean(tf.reshape(losses, [-1, self._group]), axis=1)
-
-    def _trace_losses(self, inputs):
-        copies = _copy(self._forward_ops, self._replaced(inputs))
-        return copies[id(self._original_losses)]
-
-    def _trace_gradients(self, inputs, r):
-        replaced = self._replaced(inputs)
-        replaced[id(self._weights)] = r
-        copies = _copy(self.ops, replaced)
-        inner = {
-            key: copies.get(id(outer), outer) for key, outer in self._captured.items()
-        }
-        inner[id(self._truth_weights)] = r
-        found = [*self._truth, *self._input_truth]
-        truth_copies = _copy(graph_lib.ancestors(found, stop=inner), inner)
-        return (
-            copies[id(self._rows)],
-            copies[id(self._norms)],
-            [copies[id(value)] for value in self._sums],
-            [truth_copies[id(value)] for value in self._truth],
-            [truth_copies[id(value)] for value in self._input_truth],
-        )
-
-    def _make_truth(self, graph):
-        """The ordinary gradient of `sum_b r_b loss_b`, in a graph of its own.
-
-        Of its own, because gradients of loops add outputs to the loop.
-        """
-        scratch = tf_internals.scratch_graph("probe")
-        with scratch.as_default():
-            r = tf.compat.v1.placeholder(tf.float32, [None])
-            replaced = {}
-            for variable in self._variables:
-                handle = graph_lib.handle_in_graph(variable, graph)
-                if handle is not None:
-                    replaced[id(handle)] = scratch.capture(handle)
-            starts = [
-                op.outputs[0] for op in self._forward_ops if op.type == "Placeholder"
-            ]
-            for tensor in (*starts, *self._sources):
-                if id(tensor) not in replaced:
-                    replaced[id(tensor)] = scratch.capture(tensor)
-            copies = graph_lib.copy_ops(self._forward_ops, replaced, retrace_loops=True)
-            rows = self._row_losses(copies[id(self._original_losses)])
-            handles = [
-                replaced.get(id(graph_lib.handle_in_graph(variable, graph)))
-                for variable in self._variables
-            ]
-            floats = [
-                replaced[id(source)]
-                for source in self._sources
-                if source.dtype.is_floating
-            ]
-            found = _gradients(tf.reduce_sum(r * rows), [*handles, *floats])
-        truth, of_inputs = found[: len(handles)], found[len(handles) :]
-        with scratch.as_default():
-            truth = [
-                tf.zeros(variable.shape) if gradient is None else gradient
-                for gradient, variable in zip(truth, self._variables, strict=True)
-            ]
-        return scratch, r, truth, [value for value in of_inputs if value is not None]
+    def forget(self) -> None:
+        """Frees the memory of all functions."""
+        draw = [] if self._draw is None else [self._draw]
+        for function in (*self.functions(), *draw):
+            function.forget()
 
 
-def _gradients(total: tf.Tensor, xs) -> list[tf.Tensor | None]:
-    """Dense float32 gradients; `None` with respect to what plays no part."""
-    found = iter(tf.gradients(total, [x for x in xs if x is not None]))
-    gradients = [None if x is None else next(found) for x in xs]
-    return [
-        None
-        if gradient is None
-        else tf.cast(tf.convert_to_tensor(gradient), tf.float32)
-        for gradient in gradients
-    ]
+def hidden_draws(ops, sources) -> list[tf.Tensor]:
+    """What is drawn without a seed that could be set, whatever the data are.
 
-
-def _copy(ops, replaced):
-    """Copies ops of a traced graph to the eager level, with its captures."""
+    `tf.random.normal` and `tf.nn.dropout` draw other numbers in every run. What
+    depends on data (a shuffled batch, counts of a rate) is none of these: to hold it
+    would hide that it mixes.
+    """
+    dependent = {id(source) for source in sources}
+    draws = []
     for op in ops:
-        if op.type == "Placeholder" and id(op.outputs[0]) not in replaced:
-            source = graph_lib.captured_source(op.outputs[0])
-            if source is None:
-                raise ValueError(f"Cannot evaluate input {op.name} of the model.")
-            replaced[id(op.outputs[0])] = source
-    return graph_lib.copy_ops(ops, replaced)
+        is_dependent = op.type not in graph_lib.SHAPE_OPS and any(
+            id(tensor) in dependent for tensor in op.inputs
+        )
+        if is_dependent:
+            dependent.update(id(output) for output in op.outputs)
+        elif _is_random(op):
+            draws.extend(op.outputs)
+    return draws
+
+
+def _is_random(op: tf.Operation) -> bool:
+    return (
+        graph_lib.is_stateful(op)
+        and any(word in op.type for word in ("Random", "Normal", "Multinomial"))
+        and not any(tensor.dtype == tf.resource for tensor in op.inputs)
+    )
+
+
+def _asked_for(gradients) -> tuple[list, list]:
+    """Norms and sums that the step needs; or, if it needs others, plain ones."""
+    norms = [one for one in gradients.norms if all(map(_can_feed, one.scales or []))]
+    sums = [one for one in gradients.sums if graph_lib.is_symbolic(one.coefficients)]
+    if norms and sums:
+        return norms, sums
+    gradients = gradients.copy()
+    gradients.norm_squared()
+    gradients.weighted_sum(tf.zeros([gradients.num_rows]))
+    return gradients.norms, gradients.sums
+
+
+def _can_feed(scale) -> bool:
+    return scale is None or (
+        isinstance(scale, tf.Tensor)
+        and graph_lib.is_symbolic(scale)
+        and scale.shape.is_fully_defined()
+    )
+
+
+def _unique(tensors) -> list[tf.Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _as_float(tensor: tf.Tensor) -> np.ndarray:
+    if tensor.dtype not in (tf.float32, tf.float64):
+        tensor = tf.cast(tensor, tf.float32)
+    return tensor.numpy()
+
+
+class _TruthApart:
+    """Ordinary gradients in a graph of their own.
+
+    Gradients of loops, branches and calls change the op itself, and that of the
+    training step must stay as it is.
+    """
+
+    def __init__(self, inputs):
+        self._inputs = inputs
+        self.function: GraphFunction | None = None
+
+    def finish(self, outputs) -> None:
+        self.function = GraphFunction(self._inputs, outputs)
+
+
+def _truth_apart(losses, inputs, sources, variables, ops):
+    graph = losses.graph
+    scratch = tf_internals.scratch_graph("probe")
+    with scratch.as_default():
+        weights = tf.compat.v1.placeholder(losses.dtype, losses.shape)
+        # Placeholders, not captures: these are given in each run.
+        replaced = {
+            id(tensor): tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+            for tensor in inputs
+        }
+        given = list(replaced.values())
+        handles = [graph_lib.handle_in_graph(variable, graph) for variable in variables]
+        starts = [op.outputs[0] for op in ops if op.type == "Placeholder"]
+        for tensor in (*starts, *(handle for handle in handles if handle is not None)):
+            if id(tensor) not in replaced:
+                replaced[id(tensor)] = scratch.capture(tensor)
+        copies = graph_lib.copy_ops(ops, replaced, retrace_loops=True)
+        handles = [None if h is None else replaced[id(h)] for h in handles]
+        floats = [
+            replaced[id(tensor)] for tensor in sources if tensor.dtype.is_floating
+        ]
+        found = _gradients(copies[id(losses)], [*handles, *floats], weights)
+    truth, of_inputs = found[: len(handles)], found[len(handles) :]
+    of_inputs = [value for value in of_inputs if value is not None]
+    return _TruthApart([*given, weights]), truth, of_inputs
+
+
+def _gradients(losses, xs, weights) -> list[tf.Tensor | None]:
+    """Dense gradients; `None` with respect to what plays no part."""
+    present = [x for x in xs if x is not None]
+    found = iter(tf.gradients(losses, present, grad_ys=weights))
+    gradients = [None if x is None else next(found) for x in xs]
+    return [g if g is None else tf.convert_to_tensor(g) for g in gradients]

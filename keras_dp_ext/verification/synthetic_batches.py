@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -9,8 +11,63 @@ import numpy as np
 import tensorflow as tf
 
 # Likely to be in the vocabulary of a model of English.
-_WORDS = np.array(b"the a of and to is in it this not good bad".split())
+_WORDS = tuple(b"the a of and to is in it this not good bad".split())
 _MOST_WORDS = 20
+
+# Of an axis whose length the graph does not tell: too small for a deep stack of
+# convolutions, or too long for a table of positions, so several are tried.
+_LENGTHS = (3, 8, 16, 32, 64, 128, 224)
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain:
+    """Which values a model may accept.
+
+    Attributes:
+        length: Of every axis, but the first, that is not known.
+        positive: Draws floats from (0.1, 0.9) instead of the normal distribution.
+        least: The least integer, for each source: tokens, classes.
+        words: Of which texts consist.
+        most_words: In one text.
+    """
+
+    length: int = 3
+    positive: bool = False
+    least: tuple[int, ...] = ()
+    words: tuple[bytes, ...] = _WORDS
+    most_words: int = _MOST_WORDS
+
+
+def domains(
+    sources: Sequence[tf.Tensor], vocabulary: Sequence[bytes] = ()
+) -> Iterator[Domain]:
+    """From what almost every model accepts to what few need.
+
+    Args:
+        sources: The tensors through which data enters.
+        vocabulary: Words that tables of the model know.
+    """
+    sources = list(sources)
+    unknown = any(None in source.shape[1:].as_list() for source in sources)
+    lengths = _LENGTHS if unknown else _LENGTHS[:1]
+    texts = [(_WORDS, _MOST_WORDS)]
+    if vocabulary and any(source.dtype == tf.string for source in sources):
+        known = tuple(vocabulary)
+        texts += [(known, _MOST_WORDS), (known, 1)]
+    integers = [n for n, source in enumerate(sources) if source.dtype.is_integer]
+    zeros = (0,) * len(sources)
+    # Classes that are counted from 1, in one input or in all of them.
+    leasts = [zeros, *(_one_at([n], zeros) for n in integers)]
+    if len(integers) > 1:
+        leasts.append(_one_at(integers, zeros))
+    for least, (words, most), length, positive in itertools.product(
+        leasts, texts, lengths, (False, True)
+    ):
+        yield Domain(length, positive, least, words, most)
+
+
+def _one_at(numbers: Sequence[int], zeros: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(1 if n in numbers else zero for n, zero in enumerate(zeros))
 
 
 class SyntheticBatches:
@@ -21,7 +78,7 @@ class SyntheticBatches:
         batch: Number of examples.
         group: Examples per microbatch.
         generator: Of the random values.
-        positive: Draws floats from (0.1, 0.9) instead of the normal distribution.
+        domain: Which values to draw.
     """
 
     def __init__(
@@ -30,28 +87,36 @@ class SyntheticBatches:
         batch: int,
         group: int,
         generator: np.random.Generator,
-        positive: bool,
+        domain: Domain,
     ):
         self._sources = list(sources)
         self._batch = batch
         self._group = group
         self._generator = generator
-        self._positive = positive
+        self._domain = domain
+        self._least = domain.least or (0,) * len(self._sources)
+
+    @property
+    def have_floats(self) -> bool:
+        return any(source.dtype.is_floating for source in self._sources)
 
     def draw(self, scale: float = 1.0) -> list[tf.Tensor]:
-        """A batch; floats are multiplied by `scale`."""
-        return [self._values(source, scale) for source in self._sources]
+        """A batch; floats are multiplied by `scale`, which may be NaN or infinite."""
+        return [
+            self._values(source, scale, least)
+            for source, least in zip(self._sources, self._least, strict=True)
+        ]
 
-    def _values(self, source: tf.Tensor, scale: float) -> tf.Tensor:
+    def _values(self, source: tf.Tensor, scale: float, least: int) -> tf.Tensor:
         generator, shape = self._generator, self._shape(source)
         if source.dtype == tf.string:
-            return _sentences(generator, shape, 1, _MOST_WORDS)
+            return self._sentences(shape, 1, self._domain.most_words)
         if source.dtype == tf.bool:
             values = generator.integers(0, 2, shape).astype(bool)
         elif not source.dtype.is_floating and not source.dtype.is_complex:
             # Small enough to be a valid token or class of any model.
-            values = generator.integers(0, 2, shape)
-        elif self._positive:
+            values = least + generator.integers(0, 2, shape)
+        elif self._domain.positive:
             values = scale * generator.uniform(0.1, 0.9, shape)
         else:
             values = scale * generator.normal(size=shape)
@@ -59,7 +124,9 @@ class SyntheticBatches:
 
     def _shape(self, source: tf.Tensor) -> list[int]:
         return [
-            (self._batch if axis == 0 else 3) if size is None else size
+            (self._batch if axis == 0 else self._domain.length)
+            if size is None
+            else size
             for axis, size in enumerate(source.shape)
         ]
 
@@ -72,8 +139,8 @@ class SyntheticBatches:
         their opposite instead.
         """
         return [
-            self._mix(value, _opposite(value, other), kept)
-            for value, other in zip(data, others, strict=True)
+            self._mix(value, _opposite(value, other, least), kept)
+            for value, other, least in zip(data, others, self._least, strict=True)
         ]
 
     def _mix(self, values: tf.Tensor, others: tf.Tensor, kept: np.ndarray) -> tf.Tensor:
@@ -90,16 +157,16 @@ class SyntheticBatches:
         do random sentences their greatest length. One input at a time: what is a
         valid token may be no valid class.
         """
-        for number, source in enumerate(self._sources):
+        for number, (source, least) in enumerate(
+            zip(self._sources, self._least, strict=True)
+        ):
             if source.dtype == tf.string:
-                base = _sentences(self._generator, self._shape(source), 2, 3)
-                moved = [
-                    _sentences(self._generator, self._shape(source), size, size)
-                    for size in (1, _MOST_WORDS)
-                ]
+                shape, most = self._shape(source), self._domain.most_words
+                base = self._sentences(shape, min(2, most), min(3, most))
+                moved = [self._sentences(shape, size, size) for size in (1, most)]
             elif source.dtype.is_integer:
-                base = tf.ones_like(data[number])
-                moved = [tf.zeros_like(base), 3 * base]
+                base = (least + 1) * tf.ones_like(data[number])
+                moved = [base - 1, base + 2]
             else:
                 continue
             for others in moved:
@@ -108,18 +175,17 @@ class SyntheticBatches:
                 new[number] = self._mix(base, others, kept)
                 yield old, new
 
+    def _sentences(self, shape, fewest: int, most: int) -> tf.Tensor:
+        generator, words = self._generator, np.array(self._domain.words, object)
+        lengths = generator.integers(fewest, most + 1, math.prod(shape))
+        sentences = [b" ".join(generator.choice(words, length)) for length in lengths]
+        return tf.reshape(tf.constant(sentences, tf.string), shape)
 
-def _opposite(value: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+
+def _opposite(value: tf.Tensor, other: tf.Tensor, least: int) -> tf.Tensor:
     if value.dtype.is_integer:
-        return 1 - value
+        return 2 * least + 1 - value
     return tf.logical_not(value) if value.dtype == tf.bool else other
-
-
-def _sentences(generator, shape, fewest: int, most: int) -> tf.Tensor:
-    count = math.prod(shape)
-    lengths = generator.integers(fewest, most + 1, count)
-    sentences = [b" ".join(generator.choice(_WORDS, length)) for length in lengths]
-    return tf.reshape(tf.constant(sentences, tf.string), shape)
 
 
 def separating_subsets(rows: int, generator: np.random.Generator) -> list[np.ndarray]:

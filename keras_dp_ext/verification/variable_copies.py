@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
-from keras_dp_ext.gradients.graph import ops as graph_lib
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class _StandIn:
-    placeholder: tf.Tensor
     original: tf.Tensor
     variable: tf.Variable
+    wide: tf.Variable | None = None
 
 
 class VariableCopies:
@@ -26,23 +26,36 @@ class VariableCopies:
     of the forward pass advances a seed.
 
     Args:
-        ops: The ops of the graph.
+        handles: What the graph has captured; all but variables stay what they are.
     """
 
-    def __init__(self, ops):
-        self._all = []
+    def __init__(self, handles: Iterable[tf.Tensor]):
+        unique = {id(handle): handle for handle in handles}
+        self._handles = unique  # Keeps the ids alive.
+        self._by_handle = {
+            key: _stand_in(handle)
+            for key, handle in unique.items()
+            if handle.dtype == tf.resource and _is_initialized_variable(handle)
+        }
+        self._all = list(self._by_handle.values())
         self._values: list[tf.Tensor] = []
-        for op in ops:
-            if op.type != "Placeholder" or op.outputs[0].dtype != tf.resource:
-                continue
-            handle = graph_lib.captured_source(op.outputs[0])
-            if handle is not None and _is_initialized_variable(handle):
-                self._all.append(_stand_in(op.outputs[0], handle))
         self.reset()
 
-    def replaced(self) -> dict[int, tf.Tensor]:
-        """From the id of a placeholder to the handle of what stands in for it."""
-        return {id(one.placeholder): one.variable.handle for one in self._all}
+    def stand_in(self, source: tf.Tensor) -> tf.Tensor:
+        """What takes the place of a captured tensor."""
+        one = self._by_handle.get(id(source))
+        return source if one is None else one.variable.handle
+
+    def wide_stand_in(self, source: tf.Tensor) -> tf.Tensor:
+        """The same in float64."""
+        one = self._by_handle.get(id(source))
+        if one is None:
+            return source
+        if not one.variable.dtype.is_floating:
+            return one.variable.handle
+        if one.wide is None:
+            one.wide = tf_internals.local_variable(tf.cast(one.variable, tf.float64))
+        return one.wide.handle
 
     @property
     def have_seeds(self) -> bool:
@@ -57,6 +70,8 @@ class VariableCopies:
         """Undoes what a run has changed, e.g. a seed that it has advanced."""
         for one, value in zip(self._all, self._values, strict=True):
             one.variable.assign(value)
+            if one.wide is not None:
+                one.wide.assign(tf.cast(value, tf.float64))
 
     def perturb(self, generator: np.random.Generator) -> None:
         """Adds small random values to every float variable.
@@ -64,24 +79,36 @@ class VariableCopies:
         What is zero now (a gate, the last layer of a residual branch) hides all
         that comes before it, but will not stay zero.
         """
+        self._change_floats(lambda value: _perturbed(value, generator))
+
+    def redraw(self, generator: np.random.Generator) -> None:
+        """Random values of a usual size: nothing depends on what the weights are."""
+        self._change_floats(lambda value: _redrawn(value, generator))
+
+    def _change_floats(self, change) -> None:
         for number, one in enumerate(self._all):
             if one.variable.dtype.is_floating:
-                seed = generator.integers(0, 2**31, 2)
-                self._values[number] = _perturbed(one.original, seed)
+                self._values[number] = change(one.original)
         self.restore()
 
     def reseed(self, generator: np.random.Generator) -> None:
         """Other states of the seed generators."""
         for number, one in enumerate(self._all):
             if _is_seed(one):
-                state = generator.integers(0, 2**31, 2)
+                shape = one.variable.shape
+                state = generator.integers(0, 2**31, shape)
                 self._values[number] = tf.constant(state, one.variable.dtype)
         self.restore()
 
 
+def is_seed(dtype: tf.DType, shape) -> bool:
+    """`keras.random.SeedGenerator` keeps two integers, `tf.random.Generator` three,
+    and nothing else tells them."""
+    return dtype.is_integer and tuple(shape) in ((2,), (3,))
+
+
 def _is_seed(one: _StandIn) -> bool:
-    """`keras.random.SeedGenerator` keeps two integers, and nothing else tells it."""
-    return one.variable.dtype.is_integer and one.variable.shape == [2]
+    return is_seed(one.variable.dtype, one.variable.shape)
 
 
 def _is_initialized_variable(handle: tf.Tensor) -> bool:
@@ -90,19 +117,33 @@ def _is_initialized_variable(handle: tf.Tensor) -> bool:
     )
 
 
-def _stand_in(placeholder: tf.Tensor, handle: tf.Tensor) -> _StandIn:
+def _stand_in(handle: tf.Tensor) -> _StandIn:
     dtype = tf_internals.variable_dtype(handle)
     with tf.device(handle.device):
         original = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        return _StandIn(placeholder, original, tf_internals.local_variable(original))
+        return _StandIn(original, tf_internals.local_variable(original))
 
 
-def _perturbed(value: tf.Tensor, seed) -> tf.Tensor:
+def _perturbed(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
     """About a tenth of the variable's size, or of a usual initial value if zero."""
-    noise = tf.random.stateless_normal(value.shape, seed)
-    wide = tf.cast(value, tf.float32)
-    size = tf.sqrt(tf.reduce_mean(tf.square(wide)))
-    usual = 1.0 / math.sqrt(max(1, math.prod(value.shape[:-1])))
-    # A variance, or a count, must not become negative.
-    noise = tf.where(tf.reduce_min(wide) >= 0.0, tf.abs(noise), noise)
-    return tf.cast(wide + 0.1 * tf.maximum(size, usual) * noise, value.dtype)
+    wide = value.numpy().astype(np.float32)
+    noise = generator.standard_normal(wide.shape, np.float32)
+    size = math.sqrt(np.mean(np.square(wide, dtype=np.float64))) if wide.size else 0.0
+    if wide.size and wide.min() >= 0.0:
+        # A variance, or a count, must not become negative.
+        noise = np.abs(noise)
+    scale = 0.1 * max(size, _usual_size(wide.shape))
+    return tf.constant(wide + np.float32(scale) * noise, value.dtype)
+
+
+def _redrawn(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
+    wide = value.numpy().astype(np.float32)
+    if wide.size and wide.min() >= 0.0 and wide.max() > 0.0:
+        # All positive: a gain or a variance, which must remain so.
+        return tf.constant(generator.uniform(0.5, 1.5, wide.shape), value.dtype)
+    noise = generator.standard_normal(wide.shape, np.float32)
+    return tf.constant(np.float32(_usual_size(wide.shape)) * noise, value.dtype)
+
+
+def _usual_size(shape) -> float:
+    return 1.0 / math.sqrt(max(1, math.prod(shape[:-1])))

@@ -65,6 +65,13 @@ def written_from_data(
             yield Write(resource, op, decided_by_data)
 
 
+def only_reads(op: tf.Operation) -> bool:
+    """Whether an op leaves everything that outlives a run as it is."""
+    return op.type in _READS or not any(
+        tensor.dtype == tf.resource for tensor in op.inputs
+    )
+
+
 def behind_identities(tensor: tf.Tensor) -> tf.Tensor:
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]

@@ -1,0 +1,109 @@
+"""Whether two computations of one gradient agree up to rounding.
+
+No tolerance is tuned to a model. How much of a gradient is rounding is measured: the
+backward pass is linear in the weights of the losses, and three times the weights give
+three times the gradient but for roundings, which all come out different (Vignes,
+"Discrete stochastic arithmetic", 2004). Where that leaves a doubt, float64 decides: a
+wrong rule is wrong in any precision, while rounding shrinks by 2**29.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+# A third of the smallest error of a rule that must be noticed (1e-3).
+_SHARE = 3e-4
+
+# By how much a rounding error may exceed the one that was measured.
+_ROUNDINGS = 16.0
+
+# Of what float32 leaves, float64 leaves 2**-29.
+_SHRINKS = 1e-4
+
+# Below, the square of a float32 is zero.
+_VANISHES = 1e-19
+
+
+def largest(value: np.ndarray) -> float:
+    return float(np.max(np.abs(value), initial=0.0))
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest one; infinite if only one of two is finite."""
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return float("inf")
+    if not finite.all():
+        a, b = a[finite], b[finite]
+    return largest(a - b)
+
+
+def agree(
+    computed: np.ndarray, expected: np.ndarray, rounding: Callable[[], float]
+) -> bool:
+    """In one precision; `False` where there is a doubt.
+
+    Args:
+        computed: The gradient by a rule.
+        expected: The ordinary gradient.
+        rounding: Measures the rounding error of either.
+    """
+    apart = difference(computed, expected)
+    size = max(largest(computed), largest(expected))
+    if apart <= _SHARE * size or size <= _VANISHES**2:
+        return True
+    # All of it is rounding: of a bias before a normalisation, of keys' biases.
+    return size <= _ROUNDINGS * rounding()
+
+
+def agree_in_double(
+    computed: np.ndarray,
+    expected: np.ndarray,
+    rounding: Callable[[], float],
+    apart_before: float,
+) -> bool:
+    """In float64, after a doubt in float32.
+
+    Args:
+        computed: By a rule, in float64.
+        expected: The ordinary gradient, in float64.
+        rounding: Measures the rounding error of either, in float64.
+        apart_before: The difference in float32.
+    """
+    if agree(computed, expected, rounding):
+        return True
+    return difference(computed, expected) <= _SHRINKS * apart_before
+
+
+def agree_roughly(
+    computed: np.ndarray, expected: np.ndarray, rounding: float, share: float
+) -> bool:
+    """Where there is no float64: up to all that rounding can explain."""
+    apart = difference(computed, expected)
+    return apart <= share * largest(expected) + 4 * _ROUNDINGS * rounding
+
+
+def norms_agree(
+    norm: float,
+    expected: float,
+    rounding: Callable[[], float],
+    spare: Callable[[], float] = lambda: 0.0,
+) -> bool:
+    """Whether a norm is right. Longer than the truth by rounding is safe.
+
+    Args:
+        norm: By the rules.
+        expected: Of the ordinary gradient.
+        rounding: Measures that of the ordinary gradient's norm.
+        spare: How much the rules may have added for their own roundings.
+    """
+    if not np.isfinite(norm) or not np.isfinite(expected):
+        return not np.isfinite(norm) and not np.isfinite(expected)
+    allowed = _SHARE * expected + _VANISHES
+    if abs(norm - expected) <= allowed:
+        return True
+    if max(norm, expected) <= _ROUNDINGS * rounding():
+        return True
+    return expected - allowed <= norm <= expected + allowed + spare()

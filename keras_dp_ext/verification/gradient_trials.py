@@ -1,0 +1,216 @@
+"""Trials that compare per-example gradients with ordinary ones."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dp_ext.verification import agreement, probe_errors
+from keras_dp_ext.verification.mixing_trials import REFUSALS, MixingTrials, same
+from keras_dp_ext.verification.trial import Trial
+
+# What decides where there is no float64.
+_SHARE, _SHARE_OF_HALVES = 1e-3, 5e-2
+
+# Rules add what rounding could take from a norm, so as never to clip too little: a
+# bound, which is far above what rounding does take.
+_SPARE = 1000.0
+
+_NO_DOUBLE = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.UnimplementedError,
+    tf.errors.InternalError,
+    TypeError,
+    ValueError,
+)
+
+# Of examples whose presence must not change the gradient of another one.
+_OTHERS = (1.0, 1e6, float("nan"), float("inf"))
+
+
+class GradientTrials:
+    """Runs the rules and the ordinary backward pass on the same activations.
+
+    Args:
+        functions: The step as functions.
+        copies: Of the variables.
+        batches: Made-up data.
+        variables: The trainable variables.
+        mixing: The trials of the losses, which know the data.
+        generator: Of random choices.
+    """
+
+    def __init__(self, functions, copies, batches, variables, mixing, generator):
+        self._functions = functions
+        self._copies = copies
+        self._batches = batches
+        self._variables = variables
+        self._mixing: MixingTrials = mixing
+        self._generator = generator
+
+    def check(self, is_proven: bool = False) -> bool:
+        """Raises `ValueError` if a gradient is wrong; `False` if none is finite.
+
+        At weights near by: a gradient of zero would agree with everything. And at
+        weights that are drawn: nothing depends on what the weights happen to be.
+
+        Args:
+            is_proven: Whether examples are known not to mix.
+        """
+        self._copies.reset()
+        self._copies.perturb(self._generator)
+        trial = self._trial()
+        if not trial.is_finite():
+            self._copies.reset()
+            trial = self._trial()
+            if not trial.is_finite():
+                return False
+        self._check_sums(trial)
+        self._check_norms(trial)
+        if not is_proven:
+            self._check_one(trial)
+            self._check_apart(trial)
+        self._copies.redraw(self._generator)
+        trial = self._trial()
+        if trial.is_finite():
+            self._check_sums(trial)
+        self._copies.reset()
+        return True
+
+    def _trial(self) -> Trial:
+        row = int(np.argmax(np.abs(self._mixing.losses)))
+        return Trial(
+            self._functions, self._mixing.data, self._mixing.rows, row, self._generator
+        )
+
+    def _check_sums(self, trial: Trial) -> None:
+        """Over the batch, with a weight for each row."""
+        self._compare(trial, trial.plain, trial.weighted, "sum over the batch")
+
+    def _check_one(self, trial: Trial) -> None:
+        self._compare(trial, trial.picked, trial.single, "gradient of one example")
+
+    def _check_norms(self, trial: Trial) -> None:
+        for number in range(len(trial.plain().norms_squared)):
+            self._compare_norm(trial, number)
+
+    def _compare(self, trial: Trial, by_rules, ordinary, what: str) -> None:
+        expected = ordinary().truth
+        for number, sums in enumerate(by_rules().sums):
+            for place, variable in enumerate(self._variables):
+                if agreement.agree(
+                    sums[place],
+                    expected[place],
+                    functools.partial(trial.rounding, place),
+                ):
+                    continue
+                if not self._agree_after_all(trial, by_rules, ordinary, number, place):
+                    apart = agreement.difference(sums[place], expected[place])
+                    raise probe_errors.wrong_gradients(variable, what, apart)
+
+    def _agree_after_all(self, trial, by_rules, ordinary, number, place) -> bool:
+        computed, expected = by_rules().sums[number][place], ordinary().truth[place]
+        try:
+            wide = by_rules(True).sums[number][place], ordinary(True).truth[place]
+            rounding = functools.partial(trial.rounding, place, True)
+            rounding()
+        except _NO_DOUBLE:
+            share = _SHARE_OF_HALVES if self._has_halves() else _SHARE
+            rounding = trial.rounding(place)
+            return agreement.agree_roughly(computed, expected, rounding, share)
+        apart = agreement.difference(computed, expected)
+        return agreement.agree_in_double(*wide, rounding, apart)
+
+    def _compare_norm(self, trial: Trial, number: int) -> None:
+        if self._norm_agrees(trial, number, False):
+            return
+        try:
+            if self._norm_agrees(trial, number, True):
+                return
+        except _NO_DOUBLE:
+            share = _SHARE_OF_HALVES if self._has_halves() else _SHARE
+            norm, expected = self._norms(trial, number, False)
+            allowed = share * expected + 16 * self._rounding_of_norm(trial, False)
+            if abs(norm - expected) <= allowed:
+                return
+        norm, expected = self._norms(trial, number, False)
+        raise probe_errors.wrong_norms(self._variables, norm**2, expected**2)
+
+    def _norm_agrees(self, trial, number: int, double: bool) -> bool:
+        norm, expected = self._norms(trial, number, double)
+        return agreement.norms_agree(
+            norm,
+            expected,
+            lambda: self._rounding_of_norm(trial, double),
+            lambda: _SPARE * self._rounding_of_norm(trial, False) if double else 0.0,
+        )
+
+    def _norms(self, trial, number: int, double: bool) -> tuple[float, float]:
+        """By the rules, and of the ordinary gradient."""
+        norm = float(np.sqrt(trial.plain(double).norms_squared[number][trial.row]))
+        scales = self._functions.scales_of(trial.scales)[number]
+        squares = [
+            np.sum(np.square(value / scale, dtype=np.float64))
+            for value, scale in zip(trial.single(double).truth, scales, strict=True)
+        ]
+        return norm, float(np.sqrt(sum(squares)))
+
+    def _rounding_of_norm(self, trial, double: bool) -> float:
+        squares = [
+            value.size * trial.rounding(place, double) ** 2
+            for place, value in enumerate(trial.single(double).truth)
+        ]
+        return float(np.sqrt(sum(squares)))
+
+    def _has_halves(self) -> bool:
+        halves = (tf.float16, tf.bfloat16)
+        return any(
+            output.dtype in halves
+            for op in self._functions.forward_ops
+            for output in op.outputs
+        )
+
+    # Gradients that see other examples --------------------------------------
+
+    def _check_apart(self, trial: Trial) -> None:
+        """Raises if the gradient of an example sees that others have changed."""
+        kept = np.arange(self._mixing.rows) == trial.row
+        data, before = self._mixing.data, trial.picked()
+        scales = _OTHERS if self._batches.have_floats else _OTHERS[:1]
+        for scale in scales:
+            others = self._batches.draw(scale)
+            new_data = self._batches.with_others(data, others, kept)
+            try:
+                after = trial.picked_from(new_data)
+            except REFUSALS:
+                continue
+            for old_sums, new_sums in zip(before.sums, after.sums, strict=True):
+                self._compare_apart(trial, old_sums, new_sums, data, new_data, kept)
+        self._check_inputs(trial)
+
+    def _compare_apart(self, trial, old_sums, new_sums, data, new_data, kept):
+        pairs = zip(self._variables, old_sums, new_sums, strict=True)
+        for place, (variable, old, new) in enumerate(pairs):
+            if same(new, old, 1e-5, 0.0):
+                continue
+            if not same(new, old, 1e-5, 16 * trial.rounding(place)):
+                what = f"the gradient of `{probe_errors.name(variable)}`"
+                raise self._mixing.error(data, new_data, kept, what)
+
+    def _check_inputs(self, trial: Trial) -> None:
+        """Example b's inputs move `r_b` times its own loss, and no other."""
+        rows = self._mixing.rows
+        pairs = zip(trial.weighted().inputs, trial.plain().inputs, strict=True)
+        scale = max(map(agreement.largest, trial.plain().inputs), default=0.0)
+        for weighted, plain in pairs:
+            weighted, plain = weighted.reshape(rows, -1), plain.reshape(rows, -1)
+            if not same(weighted, trial.r[:, None] * plain, 1e-3, 1e-5 * scale):
+                kept = np.arange(rows) % 2 == 0
+                others = self._batches.draw()
+                new_data = self._batches.with_others(self._mixing.data, others, kept)
+                raise self._mixing.error(
+                    self._mixing.data, new_data, kept, "the gradient"
+                )
