@@ -51,28 +51,52 @@ class GradientTrials:
         self._mixing: MixingTrials = mixing
         self._generator = generator
 
-    def check(self, is_proven: bool = False) -> bool:
-        """Raises `ValueError` if a gradient is wrong; `False` if none is finite.
+    def check_rules(self) -> bool:
+        """One trial of the rules' numbers, for examples that are known not to mix.
 
-        At weights near by: a gradient of zero would agree with everything. And at
-        weights that are drawn: nothing depends on what the weights happen to be.
+        At weights that are drawn: nothing depends on what the weights happen to be.
 
-        Args:
-            is_proven: Whether examples are known not to mix.
+        Returns:
+            Whether the model takes such data, and gives gradients that are finite.
+
+        Raises:
+            ValueError: If a gradient is wrong.
         """
         self._copies.reset()
-        self._copies.perturb(self._generator)
-        trial = self._trial()
-        if not trial.is_finite():
-            self._copies.reset()
+        try:
+            self._functions.freeze_draws(self._mixing.data)
+            self._copies.redraw(self._generator)
             trial = self._trial()
-            if not trial.is_finite():
-                return False
+            if trial.is_finite():
+                self._check_sums(trial)
+                self._check_norms(trial)
+                if not self._is_blind(trial):
+                    return True
+            trial = self._trial_near_by()
+        except REFUSALS:
+            return False
+        if trial is None:
+            return False
         self._check_sums(trial)
         self._check_norms(trial)
-        if not is_proven:
-            self._check_one(trial)
-            self._check_apart(trial)
+        return True
+
+    def check_everything(self) -> bool:
+        """Trials for examples that are not known to stay apart.
+
+        Returns:
+            Whether gradients are finite.
+
+        Raises:
+            ValueError: If a gradient is wrong, or sees other examples.
+        """
+        trial = self._trial_near_by()
+        if trial is None:
+            return False
+        self._check_sums(trial)
+        self._check_norms(trial)
+        self._compare(trial, trial.picked, trial.single, "gradient of one example")
+        self._check_apart(trial)
         self._copies.redraw(self._generator)
         trial = self._trial()
         if trial.is_finite():
@@ -80,8 +104,23 @@ class GradientTrials:
         self._copies.reset()
         return True
 
+    def _trial_near_by(self) -> Trial | None:
+        """At weights near by: a gradient of zero would agree with everything."""
+        self._copies.reset()
+        self._copies.perturb(self._generator)
+        trial = self._trial()
+        if not trial.is_finite():
+            self._copies.reset()
+            trial = self._trial()
+        return trial if trial.is_finite() else None
+
+    def _is_blind(self, trial: Trial) -> bool:
+        """Whether some gradient is zero at these weights, on both sides."""
+        columns = zip(trial.weighted().truth, *trial.plain().sums, strict=True)
+        return any(not any(value.any() for value in column) for column in columns)
+
     def _trial(self) -> Trial:
-        row = int(np.argmax(np.abs(self._mixing.losses)))
+        row = self._mixing.row
         return Trial(
             self._functions, self._mixing.data, self._mixing.rows, row, self._generator
         )
@@ -89,9 +128,6 @@ class GradientTrials:
     def _check_sums(self, trial: Trial) -> None:
         """Over the batch, with a weight for each row."""
         self._compare(trial, trial.plain, trial.weighted, "sum over the batch")
-
-    def _check_one(self, trial: Trial) -> None:
-        self._compare(trial, trial.picked, trial.single, "gradient of one example")
 
     def _check_norms(self, trial: Trial) -> None:
         for number in range(len(trial.plain().norms_squared)):

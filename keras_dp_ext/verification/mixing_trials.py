@@ -66,6 +66,8 @@ class MixingTrials:
         self._generator = generator
         self.data = batches.draw()
         self._noise = 0.0
+        #: The row to look at by itself.
+        self.row = int(generator.integers(self.rows))
 
     def accepts(self) -> bool:
         """Whether the model takes such data, and gives losses that are finite."""
@@ -74,12 +76,13 @@ class MixingTrials:
             self._functions.freeze_draws(self.data)
         except REFUSALS:
             return False
-        self.losses = self._losses_of(self.data)
-        if self.losses is None or not np.isfinite(self.losses).all():
+        self._losses = self._losses_of(self.data)
+        if self._losses is None or not np.isfinite(self._losses).all():
             return False
         # Kernels on accelerators add in another order in each run.
         again = self._losses_of(self.data)
-        self._noise = 4 * largest(again - self.losses)
+        self._noise = 4 * largest(again - self._losses)
+        self.row = int(np.argmax(np.abs(self._losses)))
         return True
 
     def check(self) -> None:
@@ -87,7 +90,7 @@ class MixingTrials:
         others = self._batches.draw()
         for kept in separating_subsets(self.rows, self._generator):
             new_data = self._batches.with_others(self.data, others, kept)
-            self._compare(self.losses, self.data, new_data, kept)
+            self._compare(self._losses, self.data, new_data, kept)
         self._check_extremes()
         self._check_other_circumstances()
 
@@ -97,10 +100,7 @@ class MixingTrials:
             losses = self._functions.losses(data)
         except REFUSALS:
             return None  # E.g. a vocabulary of less than four tokens.
-        if len(losses) != self._batch:
-            raise probe_errors.rows_are_not_examples(
-                self._functions.source, losses.shape, self._batch
-            )
+        self._functions.check_number_of_losses(losses, self._batch)
         return losses.astype(np.float64).reshape(self.rows, -1).mean(axis=1)
 
     def _compare(self, losses, data, new_data, kept) -> None:

@@ -126,14 +126,15 @@ class Probe:
         mixing = MixingTrials(
             functions, copies, batches, batch, self._group, self._variables, generator
         )
-        if not mixing.accepts():
-            return False
-        if not is_proven:
-            mixing.check()
         trials = GradientTrials(
             functions, copies, batches, self._variables, mixing, generator
         )
-        return trials.check(is_proven)
+        if is_proven:
+            return trials.check_rules()
+        if not mixing.accepts():
+            return False
+        mixing.check()
+        return trials.check_everything()
 
     def _batch_sizes(self, is_proven: bool) -> list[int]:
         """How many examples to make up."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.verification import probe_errors
 from keras_dp_ext.verification.graph_function import GraphFunction
 from keras_dp_ext.verification.variable_copies import VariableCopies
 from keras_dp_ext.verification.writes import only_reads
@@ -76,7 +77,7 @@ class ProbeFunctions:
         self._truth_places = [n for n, one in enumerate(truth) if one is not None]
         self._inputs_count = len(of_inputs)
         found = [truth[number] for number in self._truth_places] + of_inputs
-        outputs = [one.values for one in self._norms]
+        outputs = [losses, *(one.values for one in self._norms)]
         outputs += [value for one in self._sums for value in one.values]
         self._rules = GraphFunction(
             [*self._inputs, ordinary.weights, *self._coefficients, *self._scales],
@@ -96,10 +97,12 @@ class ProbeFunctions:
         self._copies = copies
         self._writes = not all(map(only_reads, self.forward_ops))
 
-    @property
-    def source(self) -> tf.Tensor:
-        """The first through which data enters."""
-        return self._sources[0]
+    def check_number_of_losses(self, losses, batch: int) -> None:
+        """Raises unless there is one for each example."""
+        if losses.shape[0] != batch:
+            raise probe_errors.rows_are_not_examples(
+                self._sources[0], losses.shape, batch
+            )
 
     @property
     def has_hidden_draws(self) -> bool:
@@ -160,7 +163,8 @@ class ProbeFunctions:
         results = self._rules([*values, each, *fed], stand_in, double)
         if self._truth is not None:
             results += self._truth.function([*values, each], stand_in, double)
-        results = [_as_float(value) for value in results]
+        self.check_number_of_losses(results[0], len(each))
+        results = [_as_float(value) for value in results[1:]]
         norms = results[: len(self._norms)]
         rest = results[len(self._norms) :]
         sums = []
