@@ -52,10 +52,19 @@ class MixingTrials:
         group: Examples per microbatch.
         variables: The trainable variables, for the error.
         generator: Of random choices.
+        findings: What reading the graph has found, for the error.
     """
 
     def __init__(
-        self, functions, copies, batches, batch: int, group: int, variables, generator
+        self,
+        functions,
+        copies,
+        batches,
+        batch: int,
+        group: int,
+        variables,
+        generator,
+        findings=(),
     ):
         self._functions = functions
         self._copies = copies
@@ -64,6 +73,7 @@ class MixingTrials:
         self.rows = batch // group
         self._variables = variables
         self._generator = generator
+        self._findings = findings
         self.data = batches.draw()
         self._noise = 0.0
         #: The row to look at by itself.
@@ -150,7 +160,8 @@ class MixingTrials:
     def error(self, data, new_data, kept, what: str) -> ValueError:
         """Says what mixes, and where."""
         op = self._first_mixing_op(data, new_data, kept)
-        return probe_errors.mixing(what, op, self._variables)
+        finding = next(iter(self._findings), None)
+        return probe_errors.mixing(what, op, self._variables, finding)
 
     def _first_mixing_op(self, data, new_data, kept) -> tf.Operation | None:
         """The op at which a kept example begins to see the others."""

@@ -109,7 +109,7 @@ class Probe:
             functions.use(copies)
             vocabulary = vocabulary_of(functions.forward)
             if not any(
-                self._passes(functions, copies, domain, batch, verdict.is_proven)
+                self._passes(functions, copies, domain, batch, verdict)
                 for batch in self._batch_sizes(verdict.is_proven)
                 for domain in domains(self._sources, vocabulary)
             ):
@@ -119,17 +119,24 @@ class Probe:
                 raise probe_errors.hidden_mixing(verdict.hidden[0])
         _passed.add(identity)
 
-    def _passes(self, functions, copies, domain, batch: int, is_proven: bool) -> bool:
+    def _passes(self, functions, copies, domain, batch: int, verdict) -> bool:
         """`False` if the model refuses such values, or nothing finite comes out."""
         generator = np.random.default_rng()
         batches = SyntheticBatches(self._sources, batch, self._group, generator, domain)
         mixing = MixingTrials(
-            functions, copies, batches, batch, self._group, self._variables, generator
+            functions,
+            copies,
+            batches,
+            batch,
+            self._group,
+            self._variables,
+            generator,
+            verdict.unknown,
         )
         trials = GradientTrials(
             functions, copies, batches, self._variables, mixing, generator
         )
-        if is_proven:
+        if verdict.is_proven:
             return trials.check_rules()
         if not mixing.accepts():
             return False

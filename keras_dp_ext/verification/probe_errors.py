@@ -6,6 +6,13 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.graph.ops import variable_name as name
 
+_BY_ITSELF = (
+    "compute it for each example by itself, e.g. `tf.reduce_mean(x, axis=-1)`, "
+    "`tf.where(condition_per_example, a, b)`, `tf.clip_by_norm(dy, c, axes=[-1])`, or "
+    "leave the layer out. Values that are not finite need no care: an example with "
+    "such a gradient counts as zero."
+)
+
 
 def rows_are_not_examples(source: tf.Tensor, losses_shape, batch=None) -> ValueError:
     shape = source.shape if batch is None else [batch, *source.shape[1:]]
@@ -59,13 +66,19 @@ def _static(sources) -> str:
     )
 
 
-def mixing(what: str, op: tf.Operation | None, variables) -> ValueError:
-    where = "the loss" if op is None else f"op `{op.name}` ({op.type})"
+def mixing(what: str, op: tf.Operation | None, variables, finding=None) -> ValueError:
+    """Args: what mixes; the op of the forward pass, if it was seen at one; the trained
+    variables; otherwise what reading the graph has found."""
+    where, remedy = "the loss", _remedy(op)
+    if op is not None:
+        where = f"op `{op.name}` ({op.type})"
+    elif finding is not None:
+        where, remedy = str(finding).rstrip("."), _BY_ITSELF
     return ValueError(
         f"The model mixes the examples of a batch: {what} of one example "
         f"depends on the other examples. First seen at {where}. Such a model "
         "has no bounded sensitivity and cannot be trained privately. Nothing was "
-        f"trained. What to do: {_remedy(op)} "
+        f"trained. What to do: {remedy} "
         f"(variables: {', '.join(map(name, variables[:3]))}, ...)."
     )
 
@@ -113,10 +126,7 @@ def hidden_mixing(finding) -> ValueError:
         f"The model may mix the examples of a batch: {finding} Made-up batches did not "
         "show it, but a condition or a small factor can hide it from them, and for "
         "other data one example would change the gradients of all. Nothing was "
-        "trained. What to do: compute it for each example by itself, e.g. "
-        "`tf.reduce_mean(x, axis=-1)`, `tf.where(condition_per_example, a, b)`, "
-        "`tf.clip_by_norm(dy, c, axes=[-1])`, or leave the layer out. Values that are "
-        "not finite need no care: an example with such a gradient counts as zero."
+        f"trained. What to do: {_BY_ITSELF}"
     )
 
 
