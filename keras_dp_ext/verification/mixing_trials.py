@@ -172,7 +172,9 @@ class MixingTrials:
             return None
         for tensor, old, new in zip(tensors, *results, strict=True):
             old, new = (tf.cast(value, tf.float64).numpy() for value in (old, new))
-            if old.shape != new.shape or old.shape[0] % self.rows or not old.size:
+            if old.shape != new.shape or not old.size or old.ndim == 0:
+                continue
+            if old.shape[0] % self.rows:
                 continue
             old, new = (value.reshape(self.rows, -1)[kept] for value in (old, new))
             if not same(new, old, 1e-5, 0.0):
