@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.accounting.claim import Claim, lot_claim
+from keras_dp_ext.gradients.graph import ops as graph_lib
 
 _STEP_GRAPH = "one_step_on_data"  # Keras' function of one batch.
 _LOCK = threading.RLock()
@@ -153,9 +154,14 @@ def _enclosing_step(graph) -> tuple[Any, list[Any]]:
     while tf_internals.is_function_graph(tf_internals.outer_graph(chain[-1])):
         chain.append(tf_internals.outer_graph(chain[-1]))
     for number, candidate in enumerate(chain):
-        if candidate.name == _STEP_GRAPH:
+        if candidate.name == _STEP_GRAPH or _draws_batch(candidate):
             return candidate, chain[:number]
     return chain[-1], chain[:-1]
+
+
+def _draws_batch(graph) -> bool:
+    """Whether a graph takes a new batch in each run, as a loop over batches does."""
+    return any(op.type in graph_lib.DATA_OPS for op in graph.get_operations())
 
 
 def _is_loop(graph) -> bool:

@@ -151,13 +151,11 @@ def test_a_learning_rate_that_reads_the_data_inside_of_the_update_is_refused():
     assert not train.changed
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_exact_sums_of_an_unfinished_lot_go_nowhere_else(steps):
+def test_exact_sums_of_an_unfinished_lot_go_nowhere_else():
     optimizer = dp.optimizers.DPSGD(gradient_accumulation_steps=2)
 
     def step(model, x, y):
-        for _ in range(steps):
-            model.update(x, y)
+        model.update(x, y)
         lot = next(v for v in model.optimizer.variables if "lot" in v.path)
         model.state.assign(tf.reduce_sum(lot))
 
