@@ -191,7 +191,11 @@ def make_amian(arguments: argparse.Namespace) -> None:
         epsilon([(GaussianRelease(1.1 / math.sqrt(n)), sampling, steps)], common.DELTA)
         for n in parameters.tolist()
     ]
-    published, proven = values[0], values[-1]
+    proven = values[-1]
+    # The paper's Section II.B has the classic conversion.
+    published = epsilon(
+        [(GaussianRelease(1.1), sampling, steps)], common.DELTA, conversion="classic"
+    )
     left.plot(
         "published: sensitivity 1",
         parameters,

@@ -24,12 +24,15 @@ class Claim:
         caveat: Why the two differ, in plain words; shown as a warning.
         releases_per_lot: How many of the optimizer's releases see the same lot. If
             there are several, the events describe all of them together.
+        published_conversion: How the paper turns RDP into epsilon, one of
+            `conversion.CONVERSIONS`; `None` where no paper says.
     """
 
     proven: Event
     published: Event | None = None
     caveat: str | None = None
     releases_per_lot: int = 1
+    published_conversion: str | None = None
 
     def between(self, start: int, stop: int) -> list[tuple[Claim, int]]:
         """The claims of releases `start` up to `stop`, each with its count.
@@ -80,6 +83,7 @@ class Claim:
             "published": self.published and self.published.serialize(),
             "caveat": self.caveat,
             "releases_per_lot": self.releases_per_lot,
+            "published_conversion": self.published_conversion,
         }
 
     @classmethod
@@ -91,6 +95,7 @@ class Claim:
             published and events.get(published),
             config["caveat"],
             config.get("releases_per_lot", 1),
+            config.get("published_conversion"),
         )
 
 
@@ -117,6 +122,9 @@ def lot_claim(parts: Sequence[tuple[Claim, int]], releases_per_lot: int) -> Clai
         published,
         " ".join(caveats) or None,
         releases_per_lot,
+        next(
+            (c.published_conversion for c, _ in parts if c.published_conversion), None
+        ),
     )
 
 

@@ -10,9 +10,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.figures import figure_entries
+from keras_dp_ext.accounting.figures import figure_epsilon
 from keras_dp_ext.accounting.records import (
     LedgerEntry,
     OneOff,
@@ -218,8 +217,8 @@ class Ledger:
         """
         if delta is None:
             raise ValueError("Argument `delta` must be given. Received: delta=None")
-        entries = figure_entries(self.entries(total_releases), figure)
-        return accountants.epsilon(entries, delta, accountant, **options)
+        entries = self.entries(total_releases)
+        return figure_epsilon(entries, figure, delta, accountant, **options)
 
     def caveats(self) -> list[str]:
         """The distinct caveats of all claims, in order."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_dp_ext.accounting import accountants
-from keras_dp_ext.accounting.figures import figure_entries
+from keras_dp_ext.accounting.figures import figure_epsilon
 from keras_dp_ext.accounting.records import LedgerEntry
 from keras_dp_ext.accounting.sampling import Shuffled
 
@@ -43,8 +42,7 @@ def epsilon_of(
     """
     optimizer = private_optimizer_of(model)
     record_layers_of(model)
-    entries = figure_entries(entries_of(optimizer), figure)
-    return accountants.epsilon(entries, delta, accountant)
+    return figure_epsilon(entries_of(optimizer), figure, delta, accountant)
 
 
 def private_optimizer_of(model: Any) -> Any:

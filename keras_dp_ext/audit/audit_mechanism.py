@@ -16,6 +16,7 @@ from keras_dp_ext.accounting import (
     GaussianRelease,
     Poisson,
 )
+from keras_dp_ext.accounting.figures import figure_epsilon
 from keras_dp_ext.audit.density import log_likelihood_ratio, noise_of
 from keras_dp_ext.audit.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.neighbours import Neighbours, worst_neighbours
@@ -240,7 +241,9 @@ def _claimed(
             return accounting.epsilon(entries, delta, accountant="rdp")
 
     proven = epsilon(claim.proven)
-    published = proven if claim.published is None else epsilon(claim.published)
+    published = proven
+    if claim.published is not None:
+        published = figure_epsilon([(claim, sampling, steps)], "published", delta)
     # Some papers have an accounting of their own, for a sampling of their own. The
     # greater figure is harder to refute.
     own = mechanism.published_epsilon(steps)

@@ -14,7 +14,7 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
 from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
-from keras_dp_ext.accounting.figures import figure_entries
+from keras_dp_ext.accounting.figures import figure_epsilon
 from keras_dp_ext.accounting.ledger import Ledger, stated_sampling
 from keras_dp_ext.accounting.of_model import (
     entries_of,
@@ -249,8 +249,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
                 "PrivacyAccountant chooses delta by the size of the data, in `fit`: "
                 "pass `delta=...` to have figures before."
             )
-        entries = figure_entries(self._entries(releases), figure)
-        return accountants.epsilon(entries, self._delta, self.accountant)
+        entries = self._entries(releases)
+        return figure_epsilon(entries, figure, self._delta, self.accountant)
 
     def _record_layers(self) -> None:
         """A layer may be adapted at any time, also after the training."""

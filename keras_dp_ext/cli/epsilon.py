@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the figures."""
     from keras_dp_ext.accounting import accountants
-    from keras_dp_ext.accounting.figures import figure_entries
+    from keras_dp_ext.accounting.figures import figure_accounting, figure_entries
 
     training = _training.Training(arguments)
     if training.steps is None:
@@ -52,14 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
     entries = [(claim, training.sampling, training.steps)]
 
     @functools.cache
-    def cost(*entries) -> float:
-        return accountants.epsilon(
-            entries, training.delta, arguments.accountant, **options
-        )
+    def cost(accountant, options, *entries) -> float:
+        return accountants.epsilon(entries, training.delta, accountant, **dict(options))
 
-    def epsilon(kind: str) -> float:
+    def epsilon(figure: str) -> float:
+        accountant, own = figure_accounting(
+            entries, figure, arguments.accountant, **options
+        )
         # Mostly the figures are about the same entries, and PLD takes its time.
-        return cost(*figure_entries(entries, kind))
+        return cost(accountant, tuple(own.items()), *figure_entries(entries, figure))
 
     proven = epsilon("proven")
     result = {
@@ -136,7 +137,7 @@ def _report(result: dict, training: _training.Training) -> str:
     if result["published_epsilon"] != result["epsilon"]:
         lines.append(
             f"published epsilon  {_training.figure(result['published_epsilon'])}"
-            "   (what the paper's accounting prints)"
+            "   (what the paper's own accounting prints)"
         )
     if "epsilon_if_poisson" in result:
         lines.append(

@@ -43,5 +43,6 @@ class DPSGD(Mechanism):
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         del num_parameters
         return Claim(
-            gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch)
+            gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch),
+            published_conversion="classic",
         )

@@ -137,11 +137,14 @@ class Encoded(Mechanism):
             examples_per_microbatch,
         )
         if self.noise_schedule is None:
-            return Claim(release)
+            return Claim(release, published_conversion="classic")
         scaled = tuple(
             dataclasses.replace(
                 release, noise=self.noise.with_scale(factor * self.noise.scale)
             )
             for factor in self.noise_schedule.factors
         )
-        return Claim(ScheduledRelease(self.noise_schedule.starts, scaled))
+        return Claim(
+            ScheduledRelease(self.noise_schedule.starts, scaled),
+            published_conversion="classic",
+        )

@@ -130,7 +130,8 @@ class Tanh(Mechanism):
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         if self.guarantee == "proven":
             return Claim(
-                gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch)
+                gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch),
+                published_conversion="classic",
             )
         sensitivity = self._bound.sensitivity(num_parameters).norm
         return Claim(
@@ -146,6 +147,7 @@ class Tanh(Mechanism):
                 "parameters; the published epsilon takes it as 1. Use "
                 "`guarantee='proven'` for an epsilon that holds."
             ),
+            published_conversion="classic",
         )
 
     def norm_statistics(self) -> dict[str, float]:

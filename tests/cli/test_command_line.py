@@ -5,10 +5,11 @@ import math
 import subprocess
 import sys
 
+import dp_accounting
 import pytest
 
 from keras_dp_ext import accounting, noise
-from keras_dp_ext.accounting import accountants
+from keras_dp_ext.accounting import accountants, composition
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.cli.main import main, subcommands
 
@@ -43,7 +44,9 @@ def test_epsilon_of_dpsgd_is_the_accountants(capsys):
     release = accounting.GaussianRelease(1.1)
     expected = accounting.epsilon([(release, SAMPLED, STEPS)], 1e-5)
     assert result["epsilon"] == pytest.approx(expected, rel=1e-12)
-    assert result["published_epsilon"] == result["epsilon"]
+    # The moments accountant: the same events by the conversion of its day.
+    moments = composition.moments_accountant(1.1, 256 / 60_000, STEPS, 1e-5)
+    assert result["published_epsilon"] == pytest.approx(moments, rel=1e-12)
     assert (result["delta"], result["steps"]) == (1e-5, STEPS)
     assert (result["accountant"], result["sampling"]) == ("rdp", "poisson")
 
@@ -60,8 +63,11 @@ def test_figures_that_are_the_same_are_computed_once(capsys, monkeypatch):
     monkeypatch.setattr(
         accountants, "epsilon", lambda *a, **k: calls.append(a) or original(*a, **k)
     )
-    run_json(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
+    dpsgd = ["epsilon", "--noise-multiplier", 1.1, *MNIST]
+    run_json(capsys, *dpsgd, "--conversion", "classic")
     assert len(calls) == 1
+    run_json(capsys, *dpsgd)  # tight, and by the paper's conversion
+    assert len(calls) == 3
 
 
 def test_epsilon_of_encoding_is_the_mechanisms_own(capsys):
@@ -115,7 +121,28 @@ def test_tanh_as_published_is_told_apart_from_what_is_proven(capsys):
         *MNIST,
     )
     assert published["epsilon"] > 1e8
-    assert published["published_epsilon"] == pytest.approx(proven["epsilon"])
+    assert published["published_epsilon"] == proven["published_epsilon"]
+    # By the proposition that the paper cites (Mironov, 2017), with an RDP accountant
+    # that is not ours.
+    orders = dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS
+    accountant = dp_accounting.rdp.RdpAccountant(orders)
+    step = dp_accounting.PoissonSampledDpEvent(
+        256 / 60_000, dp_accounting.GaussianDpEvent(1.1)
+    )
+    accountant.compose(step, STEPS)
+    classic = min(
+        rdp + math.log(1e5) / (order - 1)
+        for order, rdp in zip(accountant._orders, accountant._rdp, strict=True)
+    )
+    assert published["published_epsilon"] == pytest.approx(classic, rel=1e-3)
+    assert published["published_epsilon"] == pytest.approx(3.006, abs=1e-3)
+    pld = run_json(
+        capsys,
+        *arguments,
+        *["--guarantee", "published", "--parameters", "26010", "--accountant", "pld"],
+        *MNIST,
+    )
+    assert pld["published_epsilon"] == published["published_epsilon"]
     assert "no meaningful guarantee" in published["caveat"]
 
 
