@@ -33,6 +33,7 @@ class NoiseSource:
     def __init__(self, seed: int | None = None, secure: bool = False):
         self._seed = seed
         self._secure = secure
+        self._process = os.getpid()
         key = self._new_key()
         with tf.init_scope():
             self._key = tf.Variable(
@@ -93,6 +94,20 @@ class NoiseSource:
         """
         with tf.init_scope():
             self._key.assign(self._new_key())
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a child of the one that made the key."""
+        return self._process != os.getpid()
+
+    def renew_after_fork(self) -> None:
+        """Starts a stream of its own in a child, before it trains.
+
+        Another thread of the parent may have drawn from the old one between the fork
+        and the parent's own renewal.
+        """
+        self._process = os.getpid()
+        self.renew()
 
 
 def _leave_the_key_to_the_child() -> None:

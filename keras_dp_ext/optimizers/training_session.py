@@ -32,6 +32,8 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
     # A custom loop has no session: the optimizer itself stands for it.
     session = optimizer if context is None else context.session
     state = optimizer._state
+    if optimizer._noise_source.is_inherited:
+        in_another_thread(optimizer._noise_source.renew_after_fork)
     if state.session() is session:
         return
     state.session = weakref.ref(session)

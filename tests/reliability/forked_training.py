@@ -15,6 +15,7 @@ import numpy as np
 from reliability_models import dense_model
 
 import keras_dp_ext as dp
+from keras_dp_ext.optimizers.training_session import begin_session
 
 
 def in_child(function) -> str:
@@ -34,8 +35,8 @@ def in_child(function) -> str:
     return text
 
 
-def keys(noise: str) -> tuple[list, list]:
-    """The parent's keys before, between and after two forks, and the children's."""
+def keys(noise: str) -> tuple[list, list, list]:
+    """Keys of a parent around forks, of its children, and of those that train."""
     optimizer = dp.optimizers.DPSGD(secure_noise=noise == "secure")
     optimizer.build([keras.Variable(np.zeros(3))])
     source = optimizer._noise_source
@@ -43,11 +44,17 @@ def keys(noise: str) -> tuple[list, list]:
     def key():
         return source._key.numpy().tolist()
 
-    parent, children = [key()], []
+    def of_a_training():
+        begin_session(optimizer, None)
+        return key()
+
+    parent, children, training = [key()], [], []
     for _ in range(2):
         children.append(json.loads(in_child(lambda: json.dumps(key()))))
         parent.append(key())
-    return parent, children
+        training.append(json.loads(in_child(lambda: json.dumps(of_a_training()))))
+        parent.append(key())
+    return parent, children, training
 
 
 def while_training() -> list[str]:
