@@ -77,7 +77,7 @@ def _training_around(frame: FrameType | None) -> RunningTraining | None:
     step_data = None
     for outer in _frames(frame):
         name = outer.f_code.co_name
-        if name == "one_step_on_data" and step_data is None and _is_of_keras(outer):
+        if name == STEP_FUNCTION and step_data is None and _is_of_keras(outer):
             step_data = outer.f_locals.get("data")
         if name not in ("fit", "train_on_batch") or not _is_of_keras(outer):
             continue
@@ -169,6 +169,31 @@ def replace_train_function(
     if function is not None:
         model.train_function = wrapped(function)
     return model.train_function
+
+
+#: The name of Keras' function of one batch, and so of its graph (3.3). Without it, a
+#: step is everything that is traced at once: more is refused then, never less.
+STEP_FUNCTION = "one_step_on_data"
+
+
+def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
+    """The metric of the logged loss.
+
+    Relies on `Model._loss_tracker`, a `Mean` with `total` and `count` (3.3).
+    """
+    tracker = require(model, "_loss_tracker")
+    for name in ("total", "count"):
+        require(tracker, name)
+    return tracker
+
+
+def unweighted_metrics(model: keras.Model) -> list[Any]:
+    """What was passed as `metrics` to `compile`.
+
+    Relies on `Model._compile_metrics` and its `_user_metrics` (3.3).
+    """
+    compiled = require(model, "_compile_metrics")
+    return [] if compiled is None else require(compiled, "_user_metrics") or []
 
 
 def functional_class() -> type[keras.Model]:

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients.losses import SeparatedLoss
 
@@ -63,9 +64,9 @@ def correct_loss_log(
         separated: The same in parts.
         mask: `[batch]`, false for padding.
     """
-    tracker = getattr(model, "_loss_tracker", None)
-    if tracker is None or not separated.is_mean or not _is_keras_own_step(model):
+    if not separated.is_mean or not _is_keras_own_step(model):
         return
+    tracker = keras_internals.loss_tracker(model)
     examples = tf.cast(mask, tf.float32)
     count, rows = tf.reduce_sum(examples), tf.cast(tf.size(examples), tf.float32)
     total = tf.reduce_sum(masked_losses(separated.per_example, mask))
@@ -82,8 +83,10 @@ def correct_loss_log(
 
 def warn_of_unweighted_metrics(model: keras.Model) -> None:
     """Keras hands sample weights to `weighted_metrics` only."""
-    metrics = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
-    if not metrics or not _is_keras_own_step(model):
+    if not _is_keras_own_step(model):
+        return
+    metrics = keras_internals.unweighted_metrics(model)
+    if not metrics:
         return
     warnings.warn(
         "Lots of `poisson_batches` have rows of padding, which Keras counts as "

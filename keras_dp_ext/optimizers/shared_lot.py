@@ -21,10 +21,10 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext._compat.keras_internals import STEP_FUNCTION
 from keras_dp_ext.accounting.claim import Claim, lot_claim
 from keras_dp_ext.gradients.graph import ops as graph_lib
 
-_STEP_GRAPH = "one_step_on_data"  # Keras' function of one batch.
 _LOCK = threading.RLock()
 
 
@@ -68,7 +68,7 @@ def register_release(optimizer: Any, losses: tf.Tensor) -> None:
         ValueError: If it cannot be known how often the lot is released.
     """
     step_graph, inside = _enclosing_step(losses.graph)
-    if any(_is_loop(graph) for graph in inside):
+    if any(tf_internals.is_loop_body(graph) for graph in inside):
         raise ValueError(
             "A private update inside of a TensorFlow loop releases the same lot an "
             "unknown number of times, and epsilon could not be told. Write the loop in "
@@ -79,7 +79,9 @@ def register_release(optimizer: Any, losses: tf.Tensor) -> None:
         if not any(member is optimizer for member in lot.members()):
             lot.optimizers.append(weakref.ref(optimizer))
         lot.calls[id(optimizer), _replica()] += 1
-        lot.conditional |= any(_is_branch(graph) for graph in inside)
+        lot.conditional |= any(
+            tf_internals.is_control_flow_body(graph) for graph in inside
+        )
         members = lot.members()
         if len(members) == 1 and lot.count(optimizer) == 1:
             return
@@ -154,7 +156,7 @@ def _enclosing_step(graph) -> tuple[Any, list[Any]]:
     while tf_internals.is_function_graph(tf_internals.outer_graph(chain[-1])):
         chain.append(tf_internals.outer_graph(chain[-1]))
     for number, candidate in enumerate(chain):
-        if candidate.name == _STEP_GRAPH or _draws_batch(candidate):
+        if candidate.name == STEP_FUNCTION or _draws_batch(candidate):
             return candidate, chain[:number]
     return chain[-1], chain[:-1]
 
@@ -162,14 +164,6 @@ def _enclosing_step(graph) -> tuple[Any, list[Any]]:
 def _draws_batch(graph) -> bool:
     """Whether a graph takes a new batch in each run, as a loop over batches does."""
     return any(op.type in graph_lib.DATA_OPS for op in graph.get_operations())
-
-
-def _is_loop(graph) -> bool:
-    return tf_internals.is_loop_body(graph)
-
-
-def _is_branch(graph) -> bool:
-    return type(graph).__name__ == "CondBranchFuncGraph"
 
 
 def _replica() -> int:

@@ -241,7 +241,7 @@ PRIVATE = re.compile(
     r"tensorflow\.python|keras\.src|tf\.__internal__|_create_op_internal|_getframe"
     r"|_gradient_function\b|f_locals|\._functions\(\)|\._inputs\(\)|\b_is_function\b"
     r"|_add_function_recursive|maybe_merge_call|\bag_ctx\b|IsMklEnabled"
-    r"|control_flow_util|_handle_data|_flatten_layers|\"_numpy\"|\"_batch_size\""
+    r"|control_flow_util|_loss_tracker|_compile_metrics|one_step_on_data|_handle_data|_flatten_layers|\"_numpy\"|\"_batch_size\""
 )
 
 
