@@ -38,7 +38,7 @@ def epsilon_of(
     >>> data = dp.data.poisson_batches(np.ones([90, 2]), np.ones([90, 1]), batch_size=9)
     >>> history = model.fit(data, verbose=0)
     >>> round(dp.accounting.epsilon_of(model, delta=1e-3), 2)
-    0.29
+    0.2
     """
     optimizer = private_optimizer_of(model)
     record_layers_of(model)

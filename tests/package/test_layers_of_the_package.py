@@ -1,0 +1,64 @@
+"""docs/architecture.md says what a folder must not know; this says it again."""
+
+import ast
+import pathlib
+
+import pytest
+
+import keras_dp_ext
+
+ROOT = pathlib.Path(keras_dp_ext.__file__).parent
+
+# Folder: what no file in it may import, at the top or inside of a function.
+FORBIDDEN = {
+    "_compat": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
+    "accounting": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
+    "bounding": ["keras", "keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
+    "gradients": [
+        "keras_dp_ext.optimizers",
+        "keras_dp_ext.mechanisms",
+        "keras_dp_ext.bounding",
+        "keras_dp_ext.accounting",
+    ],
+    "mechanisms": ["keras_dp_ext.optimizers", "keras_dp_ext.callbacks"],
+    "noise": ["keras", "keras_dp_ext.bounding", "keras_dp_ext.optimizers"],
+    "refining": ["keras", "keras_dp_ext.bounding", "keras_dp_ext.optimizers"],
+    "data": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
+    "verification": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
+    "optimizers": ["keras_dp_ext.callbacks", "keras_dp_ext.cli"],
+}
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_a_folder_does_not_know_what_it_must_not(folder):
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name in imported(path)
+        for other in FORBIDDEN[folder]
+        if name == other or name.startswith(f"{other}.")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_accounting_never_needs_tensorflow_at_the_top():
+    for path in sorted((ROOT / "accounting").rglob("*.py")):
+        top = ast.parse(path.read_text()).body
+        names = {
+            alias.name
+            for node in top
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        assert not names & {"tensorflow", "keras"}, path
