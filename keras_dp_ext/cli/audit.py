@@ -27,6 +27,7 @@ above a claimed epsilon refutes the claim.
 
 _EXAMPLES = """examples:
   keras-dp audit
+  keras-dp audit --mechanism tanh --guarantee published
   keras-dp audit --mechanism dpsgd --runs 1000000 --noise-multiplier 1
   keras-dp audit --mechanism encoding --steps 4 --sampling-rate 0.1
 """
@@ -47,6 +48,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         default=None,
         help=f"{', '.join(_MECHANISMS)}, or module:Class; may be repeated. Default: "
         "all of ours, proven and as published",
+    )
+    parser.add_argument(
+        "--guarantee",
+        choices=("proven", "published"),
+        help="only what is proven, or only what runs as printed (tanh, directional). "
+        "Default: both",
     )
     parser.add_argument(
         "--runs", type=int, default=100_000, help="of each batch. Default: 100000"
@@ -90,7 +97,17 @@ def run(arguments: argparse.Namespace) -> int:
     from keras_dp_ext.audit.confidence import confidence_of_each
 
     results = []
-    audited = list(_mechanisms(arguments))
+    audited = [
+        (label, mechanism)
+        for label, mechanism in _mechanisms(arguments)
+        if arguments.guarantee in (None, getattr(mechanism, "guarantee", "proven"))
+    ]
+    if not audited:
+        raise ValueError(
+            "Argument `--guarantee published` applies to `--mechanism` tanh, "
+            "directional: what others publish is proven. "
+            f"Received: {', '.join(arguments.mechanism)}"
+        )
     confidence = confidence_of_each(arguments.confidence, len(audited))
     if not arguments.json:
         together = f" for all {len(audited)} together" if len(audited) > 1 else ""
