@@ -1,6 +1,7 @@
 """Accounting: what was released (events), how often (ledger), what it costs."""
 
 from keras_dp_ext.accounting.accountants import epsilon_pld, epsilon_rdp
+from keras_dp_ext.accounting.best_attack import BestAttack, best_attack
 from keras_dp_ext.accounting.budget import calibrate, epsilon
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
@@ -30,6 +31,7 @@ from keras_dp_ext.accounting.sampling import (
 from keras_dp_ext.accounting.training_plan import TrainingPlan
 
 __all__ = [
+    "BestAttack",
     "Claim",
     "CodebookRelease",
     "ComposedRelease",
@@ -50,6 +52,7 @@ __all__ = [
     "TrainingPlan",
     "Unknown",
     "WithReplacement",
+    "best_attack",
     "calibrate",
     "epsilon",
     "epsilon_from_rdp",

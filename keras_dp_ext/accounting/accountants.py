@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -120,19 +121,39 @@ def epsilon_pld(entries: Iterable[Entry], delta: float) -> float:
     Raises:
         NotImplementedError: If an event or a sampling has no PLD here.
     """
-    entries = _checked(entries)
     check_delta(delta)
+    parts, overflow = pld_parts(entries)
+    if not parts or delta == 1:
+        return 0.0
+    delta -= overflow
+    if delta <= 0 or any(multiplier == 0 for multiplier, _, _ in parts):
+        return math.inf
+    return float(pld_accountant(parts).get_epsilon(delta))
+
+
+def pld_parts(
+    entries: Iterable[Entry],
+) -> tuple[list[tuple[float, float, int]], float]:
+    """What the PLD accountant composes, and what overflow adds to delta.
+
+    Returns:
+        Triples of noise multiplier, sampling rate and count; a delta.
+
+    Raises:
+        NotImplementedError: If an event or a sampling has no PLD here.
+    """
+    entries = _checked(entries)
     parts = [
         (multiplier, rate, count)
         for event, sampling, releases in entries
         for multiplier, rate, count in _gaussians(event, sampling, releases)
         if count and rate > 0 and not math.isinf(multiplier)
     ]
-    if not parts or delta == 1:
-        return 0.0
-    delta -= _overflow_delta(entries)
-    if delta <= 0 or any(multiplier == 0 for multiplier, _, _ in parts):
-        return math.inf
+    return parts, _overflow_delta(entries)
+
+
+def pld_accountant(parts: list[tuple[float, float, int]]) -> Any:
+    """dp_accounting's accountant with all parts composed."""
     import dp_accounting
 
     accountant = dp_accounting.pld.PLDAccountant(
@@ -146,7 +167,7 @@ def epsilon_pld(entries: Iterable[Entry], delta: float) -> float:
             else dp_accounting.PoissonSampledDpEvent(rate, gaussian),
             count,
         )
-    return float(accountant.get_epsilon(delta))
+    return accountant
 
 
 def _discretization(parts: list[tuple[float, float, int]]) -> float:

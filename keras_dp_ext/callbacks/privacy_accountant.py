@@ -12,9 +12,10 @@ from keras_dp_ext._build_model import build_model
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
+from keras_dp_ext.accounting.best_attack import BestAttack, best_attack
 from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
-from keras_dp_ext.accounting.figures import figure_epsilon
+from keras_dp_ext.accounting.figures import figure_entries, figure_epsilon
 from keras_dp_ext.accounting.ledger import Ledger, stated_sampling
 from keras_dp_ext.accounting.of_model import (
     entries_of,
@@ -205,14 +206,20 @@ class PrivacyAccountant(keras.callbacks.Callback):
             return None
         return self._epsilon(self.releases, "published")
 
+    @property
+    def best_attack(self) -> BestAttack:
+        """How well the best possible attack can do against all released so far."""
+        return self._best_attack(self.epsilon)
+
     def statement(self) -> str:
         """What is guaranteed, for whom, and what is not covered, in plain words."""
         self._record_layers()
         entries = self._entries(self.releases)
         ledger = self._optimizer().ledger
+        epsilon = self.epsilon
         amplified = all(s.if_poisson() == s for _, s, _ in entries)
         return statement.compose(
-            epsilon=self.epsilon,
+            epsilon=epsilon,
             delta=self._delta,
             releases=self.releases,
             accountant=self.accountant,
@@ -224,6 +231,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
             caveats=ledger.caveats(),
             assumed=ledger.assumed,
             uncovered=ledger.uncovered,
+            best_attack=self._best_attack(epsilon),
         )
 
     def _live_epsilon(self) -> LiveEpsilon | None:
@@ -251,6 +259,10 @@ class PrivacyAccountant(keras.callbacks.Callback):
             )
         entries = self._entries(releases)
         return figure_epsilon(entries, figure, self._delta, self.accountant)
+
+    def _best_attack(self, epsilon: float) -> BestAttack:
+        entries = figure_entries(self._entries(self.releases), "proven")
+        return best_attack(entries, self._delta, epsilon)
 
     def _record_layers(self) -> None:
         """A layer may be adapted at any time, also after the training."""

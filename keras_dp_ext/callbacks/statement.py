@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from keras_dp_ext.accounting.best_attack import BestAttack
 from keras_dp_ext.accounting.sampling import Sampling
 
 _WIDTH = 78
@@ -22,6 +23,7 @@ def compose(
     caveats: Sequence[str] = (),
     assumed: Sequence[str] = (),
     uncovered: Sequence[str] = (),
+    best_attack: BestAttack | None = None,
 ) -> str:
     """A privacy statement in plain words.
 
@@ -36,6 +38,7 @@ def compose(
         caveats: Why published and proven figures differ.
         assumed: What the figures rest on that was not verified.
         uncovered: What else is known to have used the data.
+        best_attack: What the guarantee means for an attacker.
 
     Returns:
         Several lines of text.
@@ -49,10 +52,14 @@ def compose(
         else f"The trained weights are ({epsilon:.4g}, {delta:g})-differentially "
         "private. This figure is proven"
     )
+    in_words = []
+    if best_attack is not None and not math.isinf(epsilon):
+        in_words.append(best_attack.describe())
     paragraphs = [
         f"{guarantee} for the {releases} noised updates that were applied, by the "
         f"{accountant.upper()} accountant, and holds for all intermediate weights "
         "together.",
+        *in_words,
         f"Adjacency: {'; '.join(adjacency) or 'add or remove one example'}. The unit "
         "of privacy is one example; somebody with several examples in the data is "
         "protected less.",

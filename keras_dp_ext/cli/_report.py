@@ -93,6 +93,7 @@ def privacy_record(accountant: PrivacyAccountant) -> dict[str, Any]:
         "epsilon": plain(accountant.epsilon),
         "published_epsilon": plain(accountant.published_epsilon),
         "delta": accountant.delta,
+        "best_attack": accountant.best_attack.serialize(),
         "target_epsilon": accountant.target_epsilon,
         "accountant": accountant.accountant,
         "releases": accountant.releases,

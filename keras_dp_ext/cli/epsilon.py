@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+from typing import TYPE_CHECKING
 
 from keras_dp_ext.cli import _training
+
+if TYPE_CHECKING:
+    from keras_dp_ext.accounting import BestAttack
 
 _EXAMPLES = """examples:
   keras-dp epsilon --noise-multiplier 1.1 --num-examples 60000 --batch-size 256 \\
@@ -39,6 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the figures."""
     from keras_dp_ext.accounting import accountants
+    from keras_dp_ext.accounting.best_attack import best_attack
     from keras_dp_ext.accounting.figures import figure_accounting, figure_entries
 
     training = _training.Training(arguments)
@@ -63,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         return cost(accountant, tuple(own.items()), *figure_entries(entries, figure))
 
     proven = epsilon("proven")
+    attack = best_attack(figure_entries(entries, "proven"), training.delta, proven)
     result = {
         "epsilon": proven,
         "published_epsilon": _published(mechanism, training, epsilon),
@@ -73,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         "accountant": arguments.accountant,
         "sampling": arguments.sampling,
         "adjacency": training.sampling.adjacency,
+        "best_attack": attack.serialize(),
     }
     if arguments.sampling in ("shuffled", "with-replacement"):
         result["epsilon_if_poisson"] = epsilon("if_poisson")
@@ -83,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({key: _training.plain(v) for key, v in result.items()}))
     else:
-        print(_report(result, training))
+        print(_report(result, training, attack))
     return 0
 
 
@@ -129,7 +136,9 @@ def _directional(training, budget, options) -> dict[str, float]:
     return result
 
 
-def _report(result: dict, training: _training.Training) -> str:
+def _report(result: dict, training: _training.Training, attack: BestAttack) -> str:
+    from keras_dp_ext.accounting.best_attack import percent, rounded_up
+
     lines = [
         f"epsilon            {_training.figure(result['epsilon'])}"
         f"   at delta {result['delta']:g}",
@@ -144,6 +153,17 @@ def _report(result: dict, training: _training.Training) -> str:
             f"epsilon if Poisson {_training.figure(result['epsilon_if_poisson'])}"
             "   (had each batch been a Poisson sample)"
         )
+    for rate in (0.01, 0.001):
+        lines.append(
+            f"best attack        {percent(attack.true_positive_rates[rate])} true "
+            f"positives at {percent(rate)} false positives, at most"
+        )
+    lines.append(
+        f"mu-GDP             {_training.figure(rounded_up(attack.gdp_mu))}"
+        "   (up to delta)"
+    )
+    if attack.computed_from != "pld":
+        lines[-1] += ", from epsilon and delta alone"
     lines += [
         "",
         f"mechanism          {result['mechanism']}, {result['guarantee']}",

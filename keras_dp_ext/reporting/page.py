@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from keras_dp_ext.accounting.best_attack import FALSE_POSITIVE_RATES, rounded_up
 from keras_dp_ext.accounting.ledger import Ledger
 from keras_dp_ext.reporting.chart import line_chart
 from keras_dp_ext.reporting.record import Record
@@ -22,8 +23,6 @@ svg text{font-size:11px;fill:#59636e}svg .title{font-size:13px;fill:#1b1f24;font
 svg .grid{stroke:#e4e8ec}svg .curve{fill:none;stroke:#0b6bcb;stroke-width:2}svg .target{fill:none;stroke:#c2410c;stroke-dasharray:5 4}
 svg circle{fill:#0b6bcb}pre{background:#f6f8fa;padding:1rem;overflow:auto;font-size:12px}
 """
-
-_FALSE_ALARMS = (0.001, 0.01, 0.1)
 
 _NAMES = {
     "val_accuracy": "accuracy, validation data",
@@ -87,13 +86,13 @@ def _statement(text: str) -> str:
 
 def _plain_words(record: Record) -> str:
     allowed = "".join(
-        f"<tr><td>{_percent(rate)}</td><td>{_percent(record.most_recognised(rate))}</td>"
+        f"<tr><td>{_percent(rate)}</td><td>{_percent(rounded_up(record.most_recognised(rate)))}</td>"
         + "".join(
             f"<td>{_percent(rates[rate]) if rate in rates else ''}</td>"
             for rates in record.attack.values()
         )
         + "</tr>"
-        for rate in _FALSE_ALARMS
+        for rate in FALSE_POSITIVE_RATES
     )
     measured = "".join(f"<th>attack “{escape(n)}” did</th>" for n in record.attack)
     return (
@@ -101,7 +100,22 @@ def _plain_words(record: Record) -> str:
         "training data. Whatever they know and do, if they wrongly name this share of "
         "the people who were not, they rightly name at most that share of those who "
         "were:</p><table><tr><th>wrongly named</th><th>rightly named, at most</th>"
-        f"{measured}</tr>{allowed}</table>" + _best_point(record)
+        f"{measured}</tr>{allowed}</table>{_mu(record)}" + _best_point(record)
+    )
+
+
+def _mu(record: Record) -> str:
+    bounds = record.best_attack
+    if math.isinf(bounds.gdp_mu):
+        return ""
+    source = (
+        "from the privacy loss distribution"
+        if bounds.computed_from == "pld"
+        else "from ε and δ alone; the truth may be better"
+    )
+    return (
+        f'<p class="muted">Up to δ, {_figure(rounded_up(bounds.gdp_mu))}-Gaussian '
+        f"differential privacy (μ-GDP). Computed {source}.</p>"
     )
 
 

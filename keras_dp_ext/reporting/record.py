@@ -6,11 +6,12 @@ import csv
 import dataclasses
 import importlib.metadata
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from keras_dp_ext.accounting.best_attack import BestAttack, from_epsilon
 
 _PACKAGES = ("keras-dp-ext", "tensorflow", "keras", "numpy", "scipy", "dp-accounting")
 
@@ -34,6 +35,7 @@ class Record:
         settings: Of the training, by name.
         attack: For each attack its true positive rate at some false positive rates.
         versions: Of the packages.
+        best_attack: Bounds on all attacks; by default what follows from epsilon.
     """
 
     title: str
@@ -51,18 +53,20 @@ class Record:
         default_factory=dict
     )
     versions: Mapping[str, str] = dataclasses.field(default_factory=lambda: versions())
+    best_attack: BestAttack | None = None
+
+    def __post_init__(self):
+        if self.best_attack is None:
+            bounds = from_epsilon(self.epsilon, self.delta)
+            object.__setattr__(self, "best_attack", bounds)
 
     def most_recognised(self, false_alarms: float) -> float:
-        """The greatest share of the members that any attack can recognise.
-
-        (epsilon, delta)-DP bounds both errors of every test: with f of the others
-        wrongly named, at most min(e^eps f + delta, 1 - e^-eps (1 - delta - f)).
-        """
-        if math.isinf(self.epsilon):
-            return 1.0
-        growth = math.exp(min(self.epsilon, 700.0))
-        other = 1.0 - (1.0 - self.delta - false_alarms) / growth
-        return max(0.0, min(1.0, growth * false_alarms + self.delta, other))
+        """The greatest share of the members that any attack can recognise."""
+        known = self.best_attack.true_positive_rates
+        if false_alarms not in known:
+            known = from_epsilon(self.epsilon, self.delta, [false_alarms])
+            known = known.true_positive_rates
+        return known[false_alarms]
 
 
 def versions() -> dict[str, str]:
@@ -109,6 +113,11 @@ def of_run(directory: str | Path) -> Record:
         target_epsilon=privacy.get("target_epsilon"),
         settings={k: v for k, v in settings.items() if v not in (None, {}, [])},
         versions=privacy.get("versions") or versions(),
+        best_attack=(
+            BestAttack.deserialize(privacy["best_attack"])
+            if "best_attack" in privacy
+            else None
+        ),
     )
 
 
@@ -149,6 +158,7 @@ def of_model(
         target_epsilon=last.get("target_epsilon"),
         settings={"optimizer": type(optimizer).__name__, **_plain(optimizer)},
         attack=_rates(attack),
+        best_attack=figures.best_attack,
     )
 
 

@@ -121,10 +121,20 @@ def test_the_statement_says_what_is_and_is_not_covered(data, capsys):
     assert "shuffled" in text and "no amplification" in text
     assert f"epsilon would be {spent(10):.4g}" in text
     assert "hyper-parameters" in text and "metrics" in text
+    assert " ".join(accountant.best_attack.describe().split()) in text
     silent = PrivacyAccountant(delta=DELTA)
     fit(compiled(), poisson(data), silent)
     assert capsys.readouterr().out == ""
     assert "Poisson" in silent.statement()
+
+
+def test_the_best_attack_is_that_on_all_releases(data):
+    accountant = PrivacyAccountant(delta=DELTA)
+    # One participation in each of two epochs: one Gaussian release.
+    fit(compiled(), data[0], accountant, y=data[1], batch_size=BATCH, epochs=2)
+    mu = np.sqrt(2) / SIGMA
+    assert accountant.best_attack.gdp_mu == pytest.approx(mu, rel=0.01)
+    assert accountant.best_attack.computed_from == "pld"
 
 
 def test_published_figures_come_with_a_warning(data):

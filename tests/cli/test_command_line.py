@@ -51,6 +51,17 @@ def test_epsilon_of_dpsgd_is_the_accountants(capsys):
     assert (result["accountant"], result["sampling"]) == ("rdp", "poisson")
 
 
+def test_epsilon_tells_how_well_the_best_attack_does(capsys):
+    dpsgd = ["epsilon", "--noise-multiplier", 1.1, *MNIST]
+    attack = run_json(capsys, *dpsgd)["best_attack"]
+    entries = [(accounting.GaussianRelease(1.1), SAMPLED, STEPS)]
+    assert attack == accounting.best_attack(entries, 1e-5).serialize()
+    assert attack["computed_from"] == "pld"
+    _, out, _ = run(capsys, *dpsgd)
+    assert "true positives at 1% false positives, at most" in out
+    assert "true positives at 0.1% false positives" in out and "mu-GDP" in out
+
+
 def test_pld_and_the_classic_conversion(capsys):
     dpsgd = ["epsilon", "--noise-multiplier", 1.1, *MNIST]
     tight = run_json(capsys, *dpsgd)["epsilon"]

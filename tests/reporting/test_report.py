@@ -116,6 +116,17 @@ def test_the_attack_is_told_in_plain_words(text):
     assert "attack “loss” did" in text and "times as many as by guessing" in text
 
 
+def test_the_best_attack_comes_from_the_privacy_loss_distribution(trained, text):
+    model, _ = trained
+    accountant = dp.callbacks.PrivacyAccountant(delta=1e-3)
+    accountant.set_model(model)
+    bounds = accountant.best_attack
+    assert bounds.computed_from == "pld"
+    assert "from the privacy loss distribution" in text and "μ-GDP" in text
+    record = Record("t", accountant.epsilon, 1e-3, 1, "rdp", "", {})
+    assert bounds.true_positive_rates[0.01] < record.most_recognised(0.01)
+
+
 def test_names_cannot_inject_markup(trained):
     model, _ = trained
     ledger = json.loads(model.optimizer.ledger.to_json())
