@@ -67,6 +67,17 @@ class Claim:
             done += count
         return entries
 
+    def to_dp_event(self, sampling: Sampling, releases: int = 1) -> Any:
+        """The first `releases` of this claim, proven, as a `dp_accounting.DpEvent`.
+
+        See `dp_events.to_dp_event`, also for what it raises.
+        """
+        # The accountants import this file.
+        from keras_dp_ext.accounting.dp_events import to_dp_event
+
+        entries = self.sampled(sampling, 0, releases)
+        return to_dp_event([(c.proven, s, count) for c, s, count in entries])
+
     def _at(self, release: int) -> Claim:
         def one(event):
             scheduled = isinstance(event, events.ScheduledRelease)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.figures import figure_epsilon
+from keras_dp_ext.accounting.dp_events import to_dp_event
+from keras_dp_ext.accounting.figures import figure_entries, figure_epsilon
 from keras_dp_ext.accounting.records import (
     LedgerEntry,
     OneOff,
@@ -219,6 +220,13 @@ class Ledger:
             raise ValueError("Argument `delta` must be given. Received: delta=None")
         entries = self.entries(total_releases)
         return figure_epsilon(entries, figure, delta, accountant, **options)
+
+    def to_dp_event(self, total_releases: int | None = None) -> Any:
+        """All that is proven here as one `dp_accounting.DpEvent`, to check us by.
+
+        See `dp_events.to_dp_event`, also for what it raises.
+        """
+        return to_dp_event(figure_entries(self.entries(total_releases), "proven"))
 
     def caveats(self) -> list[str]:
         """The distinct caveats of all claims, in order."""
