@@ -32,7 +32,7 @@ def to_dp_event(entries: Iterable[accountants.Entry]) -> Any:
     >>> from keras_dp_ext.accounting import GaussianRelease, Poisson
     >>> event = to_dp_event([(GaussianRelease(1.1), Poisson(0.01), 1000)])
     >>> accountant = dp_accounting.rdp.RdpAccountant().compose(event)
-    >>> round(accountant.get_epsilon(1e-5), 2)
+    >>> round(float(accountant.get_epsilon(1e-5)), 2)
     1.71
     """
     import dp_accounting
