@@ -14,6 +14,7 @@ from keras_dp_ext.accounting.events import (
     NoiseRelease,
     ScheduledRelease,
 )
+from keras_dp_ext.accounting.group import group_epsilon
 from keras_dp_ext.accounting.ledger import Ledger
 from keras_dp_ext.accounting.moments import MomentError
 from keras_dp_ext.accounting.of_model import epsilon_of
@@ -59,5 +60,6 @@ __all__ = [
     "epsilon_of",
     "epsilon_pld",
     "epsilon_rdp",
+    "group_epsilon",
     "rdp_per_release",
 ]

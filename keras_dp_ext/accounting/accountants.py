@@ -52,7 +52,7 @@ def epsilon_rdp(
     Returns:
         Epsilon, possibly infinite. 0 if nothing was released.
     """
-    entries = _checked(entries)
+    entries = spelled_out(entries)
     check_delta(delta)
     tails = _tails(entries, delta)
     counted = [
@@ -142,7 +142,7 @@ def pld_parts(
     Raises:
         NotImplementedError: If an event or a sampling has no PLD here.
     """
-    entries = _checked(entries)
+    entries = spelled_out(entries)
     parts = [
         (multiplier, rate, count)
         for event, sampling, releases in entries
@@ -211,7 +211,7 @@ def _gaussians(
     return [(event.noise_multiplier, rate, sampling.participations(releases))]
 
 
-def _checked(entries: Iterable[Entry]) -> list[Entry]:
+def spelled_out(entries: Iterable[Entry]) -> list[Entry]:
     """The entries that count, with schedules (from release 0 on) spelled out."""
     entries = list(entries)
     for _, _, count in entries:

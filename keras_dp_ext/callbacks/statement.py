@@ -62,7 +62,7 @@ def compose(
         *in_words,
         f"Adjacency: {'; '.join(adjacency) or 'add or remove one example'}. The unit "
         "of privacy is one example; somebody with several examples in the data is "
-        "protected less.",
+        "protected less; `keras_dp_ext.accounting.group_epsilon` says how much.",
         "Sampling: "
         + ("; ".join(s.describe() for s in schemes) or "nothing yet")
         + ".",
