@@ -13,7 +13,9 @@ def default_delta(num_examples: int) -> float:
     so delta must lie below that; a power of ten is easy to report.
 
     Args:
-        num_examples: Size of the training set.
+        num_examples: Size of the training set, or a public bound on it. If the size
+            is to stay secret (adjacency is add-or-remove), pass a public bound:
+            delta tells the size's order of magnitude.
 
     Raises:
         ValueError: If it is not a positive number.

@@ -59,10 +59,23 @@ class Poisson(Sampling):
             fixed capacity (`data.poisson_batches` drops examples of a lot that
             overflows; the proof is in `data/sampling/capacity.py`). An accountant must
             convert to epsilon at `delta - releases * overflow_delta`.
+        rate_from_size: Whether the rate was derived from the number of examples. It
+            then changes if one is added, and what is proven is about neighbours of
+            equal size.
     """
 
     rate: float
     overflow_delta: float = 0.0
+    rate_from_size: bool = dataclasses.field(default=False, repr=False)
+
+    @property
+    def adjacency(self) -> str:
+        if self.rate_from_size:
+            return (
+                "zero-out: replace one example by one that contributes nothing (the "
+                "number of examples, from which the sampling rate follows, is public)"
+            )
+        return Sampling.adjacency
 
     def __post_init__(self):
         _check_rate(self.rate)

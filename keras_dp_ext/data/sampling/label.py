@@ -52,7 +52,8 @@ class SamplingLabel:
 
     Attributes:
         sampling: The scheme, as the accountant understands it.
-        num_examples: How many examples the data set has.
+        num_examples: How many examples the data set has; where the sampling rate is a
+            public number, a public bound on it.
         expected_batch_size: The public number of examples in a lot, by which the
             noised sum is divided.
         accumulation_steps: Over how many physical batches one lot is spread; the

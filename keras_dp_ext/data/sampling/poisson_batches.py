@@ -31,15 +31,22 @@ def poisson_batches(
     seed: int | tuple[int, ...] | None = None,
     max_overflow_delta: float = 1e-12,
     class_weight: Mapping[int, float] | None = None,
+    sampling_rate: float | None = None,
 ) -> tf.data.Dataset:
     """Lots in which every example takes part independently with equal probability.
 
     In each step each of the N examples is drawn with probability
-    `batch_size / N`. The examples drawn are put into uniformly random slots of a
+    `batch_size / N`, or `sampling_rate`. The examples drawn are put into uniformly random slots of a
     batch of fixed size. Empty slots are rows of zeros with sample weight 0, which
     private optimizers ignore exactly. A lot that is larger than its slots loses
     random examples; the little that this costs is accounted in delta (see
     `keras_dp_ext/data/sampling/capacity.py`).
+
+    Rate, slots and steps that follow from N change if an example is added: the
+    guarantee is then about neighbours of equal size ("zero-out": one example is
+    replaced by one that contributes nothing), and N is public. With `sampling_rate`
+    they follow from public numbers alone, and it is about adding or removing an
+    example, among data sets of at most `batch_size / sampling_rate` examples.
 
     Compile with `weighted_metrics=["accuracy"]` rather than `metrics`: Keras counts
     padding as examples in the latter.
@@ -56,12 +63,13 @@ def poisson_batches(
             example `x` or `(x, y)` for each number.
         y: Array, tuple or dict of arrays, or `None`; or the name of the target where
             the examples of such a source are dictionaries.
-        batch_size: Expected number of examples in a lot.
+        batch_size: Expected number of examples in a lot; with `sampling_rate` a public
+            bound on it, by which the noised sum is divided.
         sample_weight: `[N]` array of weights for the loss, or `None`.
         physical_batch_size: Number of slots in a batch; by default the fewest that
             keep the overflow below `max_overflow_delta`.
-        steps_per_epoch: Number of lots in an epoch; by default `N / batch_size`,
-            rounded.
+        steps_per_epoch: Number of lots in an epoch; by default `N / batch_size`, or
+            `1 / sampling_rate`, rounded.
         accumulation_steps: Number of batches over which a lot is spread. The
             optimizer's `gradient_accumulation_steps` must be the same.
         seed: `None` (default) takes the operating system's entropy, whatever seeds
@@ -71,6 +79,8 @@ def poisson_batches(
         max_overflow_delta: Greatest delta that one step may add by overflow.
         class_weight: Weight of each class in the loss, as in `fit`, where Keras does
             not allow it together with the sample weights that lots have.
+        sampling_rate: The probability with which an example is drawn, if it is to be a
+            public number that does not depend on N.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
@@ -78,7 +88,8 @@ def poisson_batches(
 
     Raises:
         ValueError: If an argument is out of range, or `physical_batch_size` too
-            small for `max_overflow_delta`.
+            small for `max_overflow_delta`; or if there are more examples than
+            `batch_size / sampling_rate`.
 
     Example:
 
@@ -89,13 +100,28 @@ def poisson_batches(
     0.05
     >>> len(lots)
     20
+
+    Nobody shall learn how many patients there are, only that they are at most 1200:
+
+    >>> lots = poisson_batches(images, labels, batch_size=60, sampling_rate=0.05)
+    >>> lots.dp_sampling.num_examples, lots.dp_sampling.sampling.adjacency
+    (1200, 'add or remove one example')
     """
     x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
     sample_weight = with_class_weight(sample_weight, class_weight, y)
-    checks.batch_size(batch_size, num_examples)
+    if sampling_rate is None:
+        checks.batch_size(batch_size, num_examples)
+        public_size, rate = num_examples, batch_size / num_examples
+    else:
+        public_size = _public_size(batch_size, sampling_rate, num_examples)
+        rate = float(sampling_rate)
     checks.positive_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
-        steps_per_epoch = lots_per_epoch(num_examples, batch_size)
+        steps_per_epoch = (
+            lots_per_epoch(num_examples, batch_size)
+            if sampling_rate is None
+            else max(1, round(1 / rate))
+        )
     checks.positive_integer("steps_per_epoch", steps_per_epoch)
     if not 0.0 < max_overflow_delta < 1.0:
         raise ValueError(
@@ -103,8 +129,7 @@ def poisson_batches(
             f"Received: max_overflow_delta={max_overflow_delta}"
         )
 
-    rate = batch_size / num_examples
-    needed = smallest_capacity(num_examples, rate, max_overflow_delta)
+    needed = smallest_capacity(public_size, rate, max_overflow_delta)
     if physical_batch_size is None:
         physical_batch_size = _ROUND_TO * math.ceil(
             needed / (_ROUND_TO * accumulation_steps)
@@ -141,15 +166,38 @@ def poisson_batches(
         SamplingLabel(
             sampling=Poisson(
                 rate=rate,
-                overflow_delta=overflow_delta(num_examples, rate, capacity),
+                # It grows with the size: that of the bound holds for all below.
+                overflow_delta=overflow_delta(public_size, rate, capacity),
+                rate_from_size=sampling_rate is None,
             ),
-            num_examples=num_examples,
+            num_examples=public_size,
             expected_batch_size=batch_size,
             accumulation_steps=accumulation_steps,
             steps_per_epoch=steps_per_epoch,
             masked=True,
         ),
     )
+
+
+def _public_size(batch_size: int, sampling_rate: float, num_examples: int) -> int:
+    """The greatest number of examples for which the public numbers are right."""
+    checks.positive_integer("batch_size", batch_size)
+    if not 0.0 < sampling_rate <= 1.0:
+        raise ValueError(
+            "Argument `sampling_rate` must be above 0 and at most 1. "
+            f"Received: sampling_rate={sampling_rate}"
+        )
+    # A quotient such as 60 / 0.05 may lie a rounding error below the whole number.
+    public_size = math.floor(batch_size / sampling_rate * (1 + 1e-12))
+    if num_examples > public_size:
+        # The size stays out of the message: it is not public.
+        raise ValueError(
+            "Argument `batch_size` must be at least `sampling_rate` times the number "
+            "of examples: slots are counted for at most `batch_size / sampling_rate` "
+            f"= {public_size} examples, and there are more. Pass a greater `batch_size`"
+            f". Received: batch_size={batch_size}, sampling_rate={sampling_rate}"
+        )
+    return public_size
 
 
 def _draw_lots(
