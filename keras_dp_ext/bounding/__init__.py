@@ -9,6 +9,7 @@ from keras_dp_ext.bounding.l1_clip import L1Clip
 from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.bounding.normalized import Normalized
 from keras_dp_ext.bounding.tanh_filter import TanhFilter
+from keras_dp_ext.bounding.vector_codebook import VectorCodebook
 
 __all__ = [
     "Bound",
@@ -19,5 +20,6 @@ __all__ = [
     "L2Clip",
     "Normalized",
     "TanhFilter",
+    "VectorCodebook",
     "get",
 ]

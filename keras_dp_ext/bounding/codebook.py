@@ -199,8 +199,8 @@ def get(identifier: Codebook | Mapping[str, Any] | None) -> Codebook:
     """The codebook that `identifier` stands for.
 
     Args:
-        identifier: A `Codebook`, a dictionary made by `Codebook.serialize`, or
-            `None` for the paper's (1000 standard normal vectors of norm 1).
+        identifier: A `Codebook` or `VectorCodebook`, a dictionary made by its
+            `serialize`, or `None` for the paper's (1000 standard normal vectors of norm 1).
 
     Raises:
         ValueError: If it is none of these.
@@ -211,6 +211,13 @@ def get(identifier: Codebook | Mapping[str, Any] | None) -> Codebook:
         return identifier
     if isinstance(identifier, Mapping) and identifier.get("class_name") == "Codebook":
         return Codebook(**identifier["config"])
+    if (
+        isinstance(identifier, Mapping)
+        and identifier.get("class_name") == "VectorCodebook"
+    ):
+        from keras_dp_ext.bounding.vector_codebook import VectorCodebook
+
+        return VectorCodebook.from_config(identifier["config"])
     raise ValueError(
         "Argument `codebook` must be a Codebook, a serialised one or None. "
         f"Received: codebook={identifier}"
@@ -241,7 +248,7 @@ def _distributions(identifier: Any) -> tuple[Noise | EmpiricalDistribution, ...]
     return (noises.get(identifier),)
 
 
-def _step_ends(size: int) -> np.ndarray:
+def step_ends(size: int) -> np.ndarray:
     """Ends of the groups of positions: fine at the top, where magnitudes differ."""
     greatest = max(1, int(size * _GREATEST_WIDTH))
     ends = [0]
@@ -285,7 +292,7 @@ def _profiles(codebook: Codebook, num_parameters: int) -> tuple[np.ndarray, np.n
 def _draw_block(
     codebook: Codebook, size: int, norm: float, random: np.random.RandomState
 ) -> Block:
-    ends = _step_ends(size)
+    ends = step_ends(size)
     widths = np.diff(ends, prepend=0)
     # The probability of a greater magnitude, at the last position of each group:
     # uniform order statistics number `ends` out of `size`.
@@ -309,12 +316,12 @@ def _draw_block(
             f"Received: threshold={codebook.threshold}, "
             f"distribution={codebook.distribution}"
         )
-    table = _round_down(norm * magnitudes / lengths[:, None])
+    table = round_down(norm * magnitudes / lengths[:, None])
     table.flags.writeable = ends.flags.writeable = False
     return Block(size, ends, table)
 
 
-def _round_down(values: np.ndarray) -> np.ndarray:
+def round_down(values: np.ndarray) -> np.ndarray:
     """Float32 numbers that are not greater than the given float64 ones."""
     rounded = values.astype(np.float32)
     return np.where(rounded > values, np.nextafter(rounded, np.float32(0)), rounded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.bounding.codebook import Block, check_ranking
@@ -91,11 +92,7 @@ def _top_bits(group: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _choose(rankings, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
-    """`[chunk]`: the index of the vector that is most similar to each row.
-
-    All vectors have the same norm, so the greatest inner product has the
-    greatest cosine.
-    """
+    """`[chunk]`: the index of the vector of the greatest cosine with each row."""
     similarity = tf.add_n(
         [
             tf.matmul(
@@ -107,7 +104,9 @@ def _choose(rankings, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
             for (sums, _), block in zip(rankings, blocks, strict=True)
         ]
     )
-    return tf.argmax(similarity, axis=1, output_type=tf.int32)
+    squares = sum(np.square(b.table.astype(np.float64)) @ b.widths for b in blocks)
+    cosine = similarity / tf.constant(np.sqrt(squares), tf.float32)
+    return tf.argmax(cosine, axis=1, output_type=tf.int32)
 
 
 def _rank_by_buckets(group: Sequence[tf.Tensor], block: Block):

@@ -33,7 +33,8 @@ class Encoded(Mechanism):
     The defaults are the paper's.
 
     Args:
-        codebook: A `keras_dp_ext.bounding.Codebook`; `None` is the paper's, 1000
+        codebook: A `keras_dp_ext.bounding.Codebook`, or `VectorCodebook` for vectors
+            of your own; `None` is the paper's, 1000
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
