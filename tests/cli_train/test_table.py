@@ -28,7 +28,7 @@ def test_a_table_trains_in_one_command(keras_dp, table, tmp_path):
         *("--epochs", 15, "--batch-size", 100, "--output-dir", tmp_path / "out"),
     )
     assert 2.5 < summary["epsilon"] <= 3.0
-    assert summary["test_accuracy"] > 0.8
+    assert summary["test_accuracy"] > 0.7  # The majority has 0.5 to 0.6.
     privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
     assert "taken to be public" in privacy["data"]
 

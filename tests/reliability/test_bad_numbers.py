@@ -127,18 +127,18 @@ def test_labels_out_of_range_are_refused_or_contribute_nothing():
 def test_a_poisoned_example_harms_nobody_where_no_rule_and_no_cut_applies(
     bad, num_microbatches
 ):
-    # The batch is unstacked into a fixed number of rows: the graph cannot be run
-    # for one example. Differentiated through the batch, 0 * NaN erased all rows.
-    class Unstacked(keras.layers.Layer):
+    # The batch has a fixed number of rows: the graph cannot be run for one example.
+    # Differentiated through the batch, 0 * NaN erased all rows.
+    class FixedRows(keras.layers.Layer):
         def build(self, shape):
             self.scale = self.add_weight(shape=(4,), initializer="ones")
 
         def call(self, x):
-            rows = tf.unstack(tf.ensure_shape(x, [8, 4]) / self.scale, num=8)
-            return tf.reduce_sum(tf.stack(rows), axis=1, keepdims=True)
+            rows = tf.ensure_shape(x, [8, 4]) / self.scale
+            return tf.reduce_sum(rows, axis=1, keepdims=True)
 
     x, y = data(8)
-    model = keras.Sequential([keras.Input([4]), Unstacked()])
+    model = keras.Sequential([keras.Input([4]), FixedRows()])
     group = 8 // (num_microbatches or 8)
     model.compile(
         silent(num_microbatches=num_microbatches, expected_batch_size=group),
