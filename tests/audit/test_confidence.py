@@ -142,7 +142,13 @@ def test_errors_of_all_audits_of_a_command_add_up_to_what_was_asked_for(monkeypa
 
     def commands_that_refute():
         arguments = argparse.Namespace(
-            **{"mechanism": None, "runs": runs, "delta": 0.0, "steps": 1},
+            **{
+                "mechanism": None,
+                "guarantee": None,
+                "runs": runs,
+                "delta": 0.0,
+                "steps": 1,
+            },
             **{"parameters": 4, "sampling_rate": 1.0, "seed": 0, "json": True},
             confidence=1 - asked,
         )
