@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+from keras_dp_ext.mechanisms.model_noise import standard_normals
 
 
 class ReleaseTape:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,16 +78,10 @@ class Composed(Mechanism):
         return self.bound_stage.sum(gradients)
 
     def draw_noise(self, shapes, seed, step):
-        import tensorflow as tf
+        from keras_dp_ext.mechanisms.model_noise import draw
 
         del step
-        shapes = [tuple(shape) for shape in shapes]
-        sizes = [math.prod(shape) for shape in shapes]
-        flat = self.noise.sample([sum(sizes)], seed)
-        return [
-            tf.reshape(piece, shape)
-            for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
-        ]
+        return draw(self.noise, shapes, seed)
 
     def refine(self, noised, step):
         if self.refine_stage is None:

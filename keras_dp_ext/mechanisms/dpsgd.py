@@ -34,7 +34,7 @@ class DPSGD(Mechanism):
         return L2Clip(self.l2_norm_clip).sum(gradients)
 
     def draw_noise(self, shapes, seed, step):
-        from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+        from keras_dp_ext.mechanisms.model_noise import standard_normals
 
         del step
         deviation = self.noise_multiplier * self.l2_norm_clip

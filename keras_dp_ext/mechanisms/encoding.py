@@ -111,14 +111,13 @@ class Encoded(Mechanism):
     def draw_noise(self, shapes, seed, step):
         import tensorflow as tf
 
-        shapes = [tuple(shape) for shape in shapes]
-        sizes = [math.prod(shape) for shape in shapes]
-        flat = self.noise.sample([sum(sizes)], seed)
-        flat *= tf.cast(self._noise_factor(step), flat.dtype)
-        return [
-            tf.reshape(piece, shape)
-            for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
-        ]
+        from keras_dp_ext.mechanisms.model_noise import draw
+
+        drawn = draw(self.noise, shapes, seed)
+        if self.noise_schedule is None:
+            return drawn
+        factor = self._noise_factor(step)
+        return [tf.cast(factor, value.dtype) * value for value in drawn]
 
     def refine(self, noised, step):
         if self.denoise is None:

@@ -119,7 +119,7 @@ class Tanh(Mechanism):
         return total
 
     def draw_noise(self, shapes, seed, step):
-        from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+        from keras_dp_ext.mechanisms.model_noise import standard_normals
 
         del step
         deviation = self.noise_multiplier

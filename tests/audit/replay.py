@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import keras_dp_ext as dp
 from keras_dp_ext.audit.excess import excess
-from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+from keras_dp_ext.mechanisms.model_noise import standard_normals
 
 FEATURES = 5
 LOT = 8

@@ -11,7 +11,7 @@ from keras_dp_ext.bounding.ellipsoid import ellipsoid_clip
 from keras_dp_ext.gradients.base import PerExampleGradients
 from keras_dp_ext.mechanisms.directional.pruning import DirectionalPruning
 from keras_dp_ext.mechanisms.directional.scales import DirectionalScales
-from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+from keras_dp_ext.mechanisms.model_noise import standard_normals
 
 # Axis of a coordinate that is not measured, over the largest of one that is.
 _FREE_AXIS = 1e3

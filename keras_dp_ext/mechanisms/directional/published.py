@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_dp_ext.analysis.published_budget import PublishedBudget
 from keras_dp_ext.gradients.base import PerExampleGradients
-from keras_dp_ext.mechanisms.gaussian_noise import standard_normals
+from keras_dp_ext.mechanisms.model_noise import standard_normals
 
 # Lower edges of the histogram of executed noise multipliers: 2.3% apart, from
 # 1e-4 up. What is below the first edge counts as 0, which is no privacy at all.

@@ -8,16 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext.noise import Gaussian
+from keras_dp_ext.noise import Gaussian, Noise
 
 
-def standard_normals(shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
-    """Independent standard normals of the given static shapes.
+def draw(noise: Noise, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
+    """Independent draws of `noise`, of the given static shapes.
 
     One flat draw is cut into pieces: many small variables cost as much as one
     large one.
 
     Args:
+        noise: The density of every coordinate.
         shapes: The static shape of each tensor.
         seed: `int32[2]`.
 
@@ -26,8 +27,13 @@ def standard_normals(shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
     """
     shapes = [tuple(shape) for shape in shapes]
     sizes = [math.prod(shape) for shape in shapes]
-    flat = Gaussian().sample([sum(sizes)], seed)
+    flat = noise.sample([sum(sizes)], seed)
     return [
         tf.reshape(piece, shape)
         for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
     ]
+
+
+def standard_normals(shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
+    """Independent standard normals; see `draw`."""
+    return draw(Gaussian(), shapes, seed)
