@@ -32,7 +32,9 @@ def is_symbolic(tensor: tf.Tensor) -> bool:
 
 
 def ancestors(
-    outputs: Iterable[tf.Tensor], stop: Container[int] = ()
+    outputs: Iterable[tf.Tensor],
+    stop: Container[int] = (),
+    inputs_of: Callable[[tf.Operation], Iterable[tf.Tensor]] | None = None,
 ) -> list[tf.Operation]:
     """All ops that the outputs depend on, inputs before their consumers.
 
@@ -42,6 +44,7 @@ def ancestors(
         outputs: Where to begin.
         stop: Ids of tensors behind which not to look: an op of which all outputs
             are among them is left out.
+        inputs_of: What an op depends on; by default all of its inputs.
     """
     ordered: dict[tf.Operation, None] = {}
     entered = set()
@@ -57,7 +60,7 @@ def ancestors(
             entered.add(op)
             pending.extend(
                 tensor.op
-                for tensor in op.inputs
+                for tensor in (op.inputs if inputs_of is None else inputs_of(op))
                 if tensor.op not in entered and id(tensor) not in stop
             )
     return list(ordered)

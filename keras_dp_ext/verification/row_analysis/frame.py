@@ -80,24 +80,7 @@ class Frame:
 
     def _ops_before(self, tensors: Sequence[tf.Tensor]) -> list[tf.Operation]:
         """The ops whose values are needed, inputs before their consumers."""
-        ordered: dict[tf.Operation, None] = {}
-        entered = set()
-        pending = [t.op for t in tensors if id(t) not in self._known][::-1]
-        while pending:
-            op = pending[-1]
-            if op in ordered:
-                pending.pop()
-            elif op in entered:
-                pending.pop()
-                ordered[op] = None
-            else:
-                entered.add(op)
-                pending.extend(
-                    tensor.op
-                    for tensor in self._inputs(op)
-                    if tensor.op not in entered and id(tensor) not in self._known
-                )
-        return list(ordered)
+        return graph_lib.ancestors(tensors, self._known, self._inputs)
 
     def _inputs(self, op: tf.Operation) -> list[tf.Tensor]:
         """The inputs that the result depends on.
