@@ -10,7 +10,6 @@ one traced step share its lot.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import threading
 import weakref
@@ -24,6 +23,7 @@ from keras_dp_ext._compat import tf_internals
 from keras_dp_ext._compat.keras_internals import STEP_FUNCTION
 from keras_dp_ext.accounting.claim import Claim, lot_claim
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.optimizers.another_thread import in_another_thread
 
 _LOCK = threading.RLock()
 
@@ -86,10 +86,8 @@ def register_release(optimizer: Any, losses: tf.Tensor) -> None:
         if len(members) == 1 and lot.count(optimizer) == 1:
             return
         _check(lot, members)
-    # In a thread of its own, where no graph is being traced: counters are read.
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        for member in members:
-            thread.submit(member._revise_claim).result()
+    for member in members:
+        in_another_thread(member._revise_claim)  # It reads counters.
 
 
 def claim_of_lot(optimizer: Any) -> Claim:

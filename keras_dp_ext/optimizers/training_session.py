@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import warnings
 import weakref
@@ -16,6 +15,7 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch, Unknown
 from keras_dp_ext.accounting.of_model import record_layers_of
 from keras_dp_ext.data.sampling.lots import sampling_of_lots
+from keras_dp_ext.optimizers.another_thread import in_another_thread
 from keras_dp_ext.optimizers.lot_size import declared_lot
 from keras_dp_ext.optimizers.shared_lot import most_releases_per_lot
 
@@ -38,12 +38,6 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
         return
     state.session = weakref.ref(session)
     in_another_thread(lambda: _enter_session(optimizer, context, session))
-
-
-def in_another_thread(function: Callable[[], Any]) -> Any:
-    """Runs what reads or writes variables, while this thread traces a graph."""
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(function).result()
 
 
 def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> None:
