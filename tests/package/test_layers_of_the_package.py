@@ -8,6 +8,7 @@ import pytest
 import keras_dp_ext
 
 ROOT = pathlib.Path(keras_dp_ext.__file__).parent
+TESTS = pathlib.Path(__file__).parents[1]
 
 # Folder: what no file in it may import, at the top or inside of a function.
 FORBIDDEN = {
@@ -62,3 +63,12 @@ def test_accounting_never_needs_tensorflow_at_the_top():
             for alias in node.names
         }
         assert not names & {"tensorflow", "keras"}, path
+
+
+def test_every_folder_of_the_package_has_one_of_tests():
+    """A test lives where its subject lives; what has no one subject is listed here."""
+    of_no_folder = {"benchmarks", "docs", "gpu", "notebooks", "package", "zoo"}
+    across_folders = {"reliability"}
+    tests = {path.parent.name for path in TESTS.glob("*/*.py")}
+    package = {path.parent.name.lstrip("_") for path in ROOT.glob("*/__init__.py")}
+    assert tests == package | of_no_folder | across_folders

@@ -3,9 +3,9 @@
 import keras
 import pytest
 import tensorflow as tf
-from guarded_models import EXAMPLES, FEATURES, Stepping, data, train
 
 import keras_dp_ext as dp
+from tests.verification.guarded_models import EXAMPLES, FEATURES, Stepping, data, train
 
 REFUSED = "The data decide whether the private update happens"
 # Every update in a loop of `fit` is refused, whoever ends the loop: the lot is the same.

@@ -2,9 +2,9 @@
 
 import pytest
 import tensorflow as tf
-from guarded_models import EXAMPLES, Stepping, data, train
 
 import keras_dp_ext as dp
+from tests.verification.guarded_models import EXAMPLES, Stepping, data, train
 
 REFUSED = r"updates the weight .* from the data.*without bound or noise"
 

@@ -3,9 +3,9 @@
 import keras
 import pytest
 import tensorflow as tf
-from guarded_models import data, train
 
 import keras_dp_ext as dp
+from tests.verification.guarded_models import data, train
 
 REFUSED = r"updates the optimizer's variable .* from the data.*Only the private update"
 

@@ -1,7 +1,6 @@
 """An independent reading of Nasr et al., Algorithms 1 and 2, in plain NumPy."""
 
 import numpy as np
-import pytest
 
 
 def algorithm_2(gradient, vectors):
@@ -20,12 +19,3 @@ def algorithm_1_step(gradients, vectors, noise, distance):
     """The denoised sum of encoded gradients, before the learning rate."""
     privatised = sum(algorithm_2(row, vectors) for row in gradients) + noise
     return distance(privatised) * privatised
-
-
-@pytest.fixture
-def paper():
-    class Paper:
-        encode = staticmethod(algorithm_2)
-        step = staticmethod(algorithm_1_step)
-
-    return Paper
