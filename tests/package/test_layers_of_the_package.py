@@ -69,6 +69,6 @@ def test_every_folder_of_the_package_has_one_of_tests():
     """A test lives where its subject lives; what has no one subject is listed here."""
     of_no_folder = {"benchmarks", "docs", "gpu", "notebooks", "package", "zoo"}
     across_folders = {"reliability"}
-    tests = {path.parent.name for path in TESTS.glob("*/*.py")}
+    tests = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*/test_*.py")}
     package = {path.parent.name.lstrip("_") for path in ROOT.glob("*/__init__.py")}
     assert tests == package | of_no_folder | across_folders
