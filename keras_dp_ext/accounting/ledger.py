@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from keras_dp_ext.accounting.account import Account
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.dp_events import to_dp_event
 from keras_dp_ext.accounting.figures import figure_entries, figure_epsilon
@@ -22,9 +23,6 @@ from keras_dp_ext.accounting.records import (
     new_id,
 )
 from keras_dp_ext.accounting.sampling import Sampling, Unknown
-
-#: The format of `Ledger.to_json`. The first had neither version nor ids.
-FORMAT_VERSION = 2
 
 _LEDGERS: weakref.WeakValueDictionary[int, Ledger] = weakref.WeakValueDictionary()
 
@@ -60,10 +58,7 @@ class Ledger:
 
     def __init__(self, counter: Callable[[], int] | None = None):
         self._counter = counter
-        self._segments: list[Segment] = []
-        self._one_offs: list[OneOff] = []
-        self._uncovered: list[str] = []
-        self._assumed: list[str] = []
+        self._account = Account()
         # This many segments are known from a file: another process may go on with
         # them, so that nothing is added to their ids here.
         self._sealed = 0
@@ -89,23 +84,24 @@ class Ledger:
         """
         start = int(start_release)
         with self._lock:
-            if start < (self._segments[-1].start if self._segments else 0):
+            segments = self._account.segments
+            if start < (segments[-1].start if segments else 0):
                 raise ValueError(
                     "Argument `start_release` must not lie before the last segment. "
                     f"Received: start_release={start_release}, "
-                    f"last={self._segments[-1:]}"
+                    f"last={segments[-1:]}"
                 )
-            if self._segments and self._segments[-1].start == start:
+            if segments and segments[-1].start == start:
                 # Nothing was released under it.
-                self._segments.pop()
-                self._sealed = min(self._sealed, len(self._segments))
-            last = self._segments[-1] if len(self._segments) > self._sealed else None
+                segments.pop()
+                self._sealed = min(self._sealed, len(segments))
+            last = segments[-1] if len(segments) > self._sealed else None
             if last and (last.claim, last.sampling) == (claim, sampling):
                 epoch = getattr(sampling, "steps_per_epoch", 1)
                 epoch *= claim.releases_per_lot
                 if (start - last.start) % epoch == 0:
                     return
-            self._segments.append(Segment(start, claim, sampling))
+            segments.append(Segment(start, claim, sampling))
 
     def add(
         self,
@@ -139,19 +135,17 @@ class Ledger:
                 f"Received: sampling={sampling}"
             )
         with self._lock:
-            self._include(stream, longest(self._one_offs))
+            self._account.include(stream, longest(self._account.one_offs))
 
     def add_uncovered(self, what: str) -> None:
         """Notes something on the same data that this account does not cover."""
         with self._lock:
-            if what not in self._uncovered:
-                self._uncovered.append(what)
+            self._account.add_notes(uncovered=[what])
 
     def add_assumption(self, what: str) -> None:
         """Notes something that the figures rest on and that nobody has verified."""
         with self._lock:
-            if what not in self._assumed:
-                self._assumed.append(what)
+            self._account.add_notes(assumed=[what])
 
     def declare(self, sampling: Sampling) -> None:
         """States how the batches were drawn wherever nobody knew it.
@@ -160,13 +154,7 @@ class Ledger:
         """
         with self._lock:
             self.add_assumption(stated_sampling(sampling))
-            for records in (self._segments, self._one_offs):
-                records[:] = [
-                    dataclasses.replace(record, sampling=sampling)
-                    if isinstance(record.sampling, Unknown)
-                    else record
-                    for record in records
-                ]
+            self._account.declare(sampling)
 
     # Figures ----------------------------------------------------------------
 
@@ -182,7 +170,8 @@ class Ledger:
                 cost would be lost.
         """
         with self._lock:
-            streams = self._streams(self._total(total_releases)).values()
+            total = self._total(total_releases)
+            streams = self._account.streams(total).values()
         unknown = sum(s.count for s in streams if isinstance(s.sampling, Unknown))
         if unknown:
             raise ValueError(
@@ -230,29 +219,27 @@ class Ledger:
 
     def caveats(self) -> list[str]:
         """The distinct caveats of all claims, in order."""
-        records = [*self._one_offs, *self._segments]
-        caveats = (r.claim.caveat for r in records if r.claim.caveat)
-        return list(dict.fromkeys(caveats))
+        return self._account.caveats()
 
     @property
     def segments(self) -> tuple[Segment, ...]:
         """The segments in order."""
-        return tuple(self._segments)
+        return tuple(self._account.segments)
 
     @property
     def one_offs(self) -> tuple[OneOff, ...]:
         """The releases outside the optimizer's counter."""
-        return tuple(self._one_offs)
+        return tuple(self._account.one_offs)
 
     @property
     def uncovered(self) -> tuple[str, ...]:
         """What is known to have used the data, and is not in the account."""
-        return tuple(self._uncovered)
+        return tuple(self._account.uncovered)
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What the figures rest on that nobody has verified."""
-        return tuple(self._assumed)
+        return tuple(self._account.assumed)
 
     # Saving -----------------------------------------------------------------
 
@@ -260,17 +247,7 @@ class Ledger:
         """The ledger as a JSON string, with the counter if it knows it."""
         with self._lock:
             total = None if self._counter is None else self._counter()
-            return json.dumps(
-                {
-                    "version": FORMAT_VERSION,
-                    "releases": total,
-                    "segments": [s.serialize() for s in self._worth_saving(total)],
-                    "one_offs": [o.serialize() for o in self._one_offs],
-                    "uncovered": self._uncovered,
-                    "assumed": self._assumed,
-                },
-                allow_nan=False,
-            )
+            return json.dumps(self._account.serialize(total), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
@@ -279,22 +256,8 @@ class Ledger:
         Raises:
             ValueError: If a later version of this package has written it.
         """
-        data = json.loads(text)
-        version = data.get("version", 1)
-        if version > FORMAT_VERSION:
-            raise ValueError(
-                "The ledger was written by a later version of keras_dp_ext, and might "
-                "hold costs that this one would overlook: update the package. "
-                f"Received: version={version}"
-            )
-        total = data.get("releases")
-        ledger = cls(None if total is None else lambda: total)
-        ledger._segments = [Segment.deserialize(r) for r in data["segments"]]
-        ledger._one_offs = [OneOff.deserialize(r) for r in data["one_offs"]]
-        ledger._uncovered = list(data.get("uncovered", []))
-        ledger._assumed = list(data.get("assumed", []))
-        ledger._sealed = len(ledger._segments)
-        return ledger
+        account, total = Account.deserialize(json.loads(text))
+        return cls._of(account, None if total is None else lambda: total)
 
     def __reduce__(self):
         return Ledger.from_json, (self.to_json(),)
@@ -318,9 +281,10 @@ class Ledger:
         merged = cls(lambda: 0)
         for item in ledgers:
             ledger, total = item if isinstance(item, tuple) else (item, None)
-            for stream in ledger._streams(ledger._total(total)).values():
-                merged._include(stream, longest(merged._one_offs))
-            merged._add_notes(ledger)
+            account = ledger._snapshot()
+            for stream in account.streams(ledger._total(total)).values():
+                merged._account.include(stream, longest(merged._account.one_offs))
+            merged._account.add_notes_of(account)
         return merged
 
     def including(
@@ -340,17 +304,9 @@ class Ledger:
         Returns:
             The ledger that covers both, and its counter.
         """
-        own, theirs = self._streams(total_releases), other._streams(other_total)
-        goes_on = other_total >= total_releases and _covers(theirs, own)
-        if goes_on or total_releases == 0:
-            result, total, known, added = other._copy(), other_total, theirs, own
-        else:
-            result, total, known, added = self._copy(), total_releases, own, theirs
-        for stream in added.values():
-            result._include(stream, known)
-        result._add_notes(self)
-        result._add_notes(other)
-        return result, total
+        own, theirs = self._snapshot(), other._snapshot()
+        union, total = own.union(total_releases, theirs, other_total)
+        return self._of(union), total
 
     def restore(self, saved: Ledger, saved_total: int) -> int:
         """Takes over what a checkpoint has spent, beside what is known already.
@@ -361,87 +317,42 @@ class Ledger:
         Returns:
             What the optimizer's counter must be set to.
         """
+        checkpoint = saved._snapshot()
         with self._lock:
-            now = self._segments[-1:]
+            now = self._account.segments[-1:]
             spent = self._counter() if self._counter else 0
-            union, total = self.including(spent, saved, saved_total)
-            self._segments = union._segments
-            self._one_offs = union._one_offs
-            self._uncovered, self._assumed = union._uncovered, union._assumed
-            self._sealed = len(self._segments)
+            self._account, total = self._account.union(spent, checkpoint, saved_total)
+            self._sealed = len(self._account.segments)
             # What is open here stays open, whatever the checkpoint used.
-            for segment in now or self._segments[-1:]:
+            for segment in now or self._account.segments[-1:]:
                 self.open(total, segment.claim, segment.sampling)
             return total
+
+    def _snapshot(self) -> Account:
+        """What is recorded now. Two ledgers are never locked at once."""
+        with self._lock:
+            return self._account.copy()
 
     def _total(self, given: int | None) -> int:
         """The number of releases, checked against the segments."""
         if given is None:
-            if self._counter is None and self._segments:
+            if self._counter is None and self._account.segments:
                 raise ValueError(
                     "Argument `total_releases` must be given: this ledger belongs to "
                     "no optimizer. Received: total_releases=None"
                 )
             given = self._counter() if self._counter else 0
         total = int(given)
-        starts = [segment.start for segment in self._segments]
-        if (starts and total < starts[-1]) or total < 0:
-            raise ValueError(
-                "Argument `total_releases` must not lie before the last segment, "
-                f"which starts at {starts[-1] if starts else 0}. "
-                f"Received: total_releases={given}"
-            )
-        if total > 0 and (not starts or starts[0] > 0):
-            raise ValueError(
-                f"{starts[0] if starts else total} releases are in no segment of the "
-                "ledger, so that their cost is unknown. Train with "
-                "`PrivacyAccountant` from the first step on, or call "
-                "`optimizer.open_segment(sampling)` before it. "
-                f"Received: total_releases={given}"
-            )
+        self._account.check_total(total)
         return total
 
-    def _streams(self, total: int) -> dict[str, OneOff]:
-        """All that was released, by the id of its stream."""
-        with self._lock:
-            ends = [*(segment.start for segment in self._segments[1:]), total]
-            counted = [
-                OneOff(s.claim, s.sampling, end - s.start, id=s.id, start=s.start)
-                for s, end in zip(self._segments, ends, strict=False)
-            ]
-            return longest([*self._one_offs, *counted])
-
-    def _include(self, stream: OneOff, known: dict[str, OneOff]) -> None:
-        """Adds a stream of which less, or nothing, is known."""
-        if stream.id not in known or known[stream.id].count < stream.count:
-            shorter = [o for o in self._one_offs if o.id != stream.id]
-            self._one_offs = [*shorter, stream]
-
-    def _add_notes(self, other: Ledger) -> None:
-        for what in other._uncovered:
-            self.add_uncovered(what)
-        for what in other._assumed:
-            self.add_assumption(what)
-
-    def _worth_saving(self, total: int | None) -> list[Segment]:
-        """All segments but a last one that repeats the one before and is empty.
-
-        Whoever loads the ledger opens that anew, with an id of its own.
-        """
-        *former, last = self._segments or [None]
-        if former and last.start == total:
-            before = former[-1]
-            if (before.claim, before.sampling) == (last.claim, last.sampling):
-                return former
-        return self._segments
-
-    def _copy(self) -> Ledger:
-        copy = Ledger()
-        copy._segments = list(self._segments)
-        copy._one_offs = list(self._one_offs)
-        copy._add_notes(self)
-        copy._sealed = len(copy._segments)
-        return copy
+    @classmethod
+    def _of(cls, account: Account, counter: Callable[[], int] | None = None) -> Ledger:
+        """A ledger of what another process may go on with."""
+        ledger = cls(counter)
+        ledger._account = account
+        ledger._sealed = len(account.segments)
+        return ledger
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ledger) and self.to_json() == other.to_json()
@@ -449,7 +360,8 @@ class Ledger:
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"Ledger(segments={self._segments}, one_offs={self._one_offs})"
+        account = self._account
+        return f"Ledger(segments={account.segments}, one_offs={account.one_offs})"
 
 
 def stated_sampling(sampling: Sampling) -> str:
@@ -457,22 +369,14 @@ def stated_sampling(sampling: Sampling) -> str:
     return f"batches were drawn as was stated ({sampling.describe()})"
 
 
-def _covers(streams: dict[str, OneOff], others: dict[str, OneOff]) -> bool:
-    """Whether all releases of `others` are among `streams`."""
-    return all(
-        id in streams and streams[id].count >= other.count
-        for id, other in others.items()
-    )
-
-
 def _part_from_the_parent() -> None:
     """A forked child goes on with a stream that its parent goes on with, too."""
     for ledger in list(_LEDGERS.values()):
         # Another thread of the parent may have held it; here it holds it for ever.
         ledger._lock = threading.RLock()
-        if ledger._segments:
-            last = ledger._segments[-1]
-            ledger._segments[-1] = dataclasses.replace(last, id=new_id())
+        segments = ledger._account.segments
+        if segments:
+            segments[-1] = dataclasses.replace(segments[-1], id=new_id())
 
 
 os.register_at_fork(after_in_child=_part_from_the_parent)

@@ -84,7 +84,7 @@ class Replay:
         for counter, value in zip(self._counters(), self._counts, strict=True):
             counter.assign(value)
         # A ledger does not go back with the counter; these releases are not accounted.
-        self.optimizer.ledger._segments.clear()
+        self.optimizer.ledger._account.segments.clear()
 
     def keep(self, x, y, weights):
         """Makes one release on these data part of the common past."""
