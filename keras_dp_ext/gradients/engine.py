@@ -20,6 +20,7 @@ from keras_dp_ext.gradients.graph.loops import unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.registry import find_rule
+from keras_dp_ext.gradients.row_order import RowOrders
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
 
@@ -42,7 +43,7 @@ def per_example_gradients(
     check_rows_are_examples(losses, sources)
     unfolded = unfold_loops(losses, variables)
     losses = unfolded.losses
-    split = Split(losses, group)
+    split = Split(losses, group, RowOrders(losses, sources, group))
     uses, _ = find_uses(losses, variables)
     uses = [use for use in uses if use.op not in unfolded.loops]
     outputs = {id(use.op): use.op.outputs[0] for use in uses}

@@ -170,6 +170,8 @@ class _Walk:
             # A divisor that ties the examples together is dropped: the private
             # update divides by the public batch size instead.
             _check_is_not_trained(divisor)
+            if id(divisor) in self._dependent:
+                _check_counts_examples(divisor, values)
             meaning = _meaning_of_divisor(divisor, values)
             is_mean = is_mean or meaning == "all elements"
             if meaning == "constant":
@@ -208,6 +210,21 @@ def _check_is_not_trained(divisor: tf.Tensor) -> None:
             )
         # A comparison (a mask) has no gradient: it counts, it is not trained.
         pending.extend(tensor for tensor in op.inputs if tensor.dtype.is_floating)
+
+
+def _check_counts_examples(divisor: tf.Tensor, values: tf.Tensor) -> None:
+    """Time steps that a mask counts in the whole batch tie the examples together."""
+    if values.shape.rank == 1 or values.shape[1:].num_elements() == 1:
+        return
+    raise ValueError(
+        "The loss is divided by a number that is counted in the whole batch, such as "
+        f"its unmasked time steps (op {divisor.op.type}, {divisor.op.name}), and "
+        "each example has several values. An example must not decide how much "
+        "others count. What to do: let each example count for itself, with a loss "
+        "that returns one value for each, e.g. `ops.sum(losses * mask, axis=-1) / "
+        'ops.maximum(ops.sum(mask, axis=-1), 1)`, or use `reduction="sum"`. '
+        f"Received: values of shape {tuple(values.shape)}"
+    )
 
 
 def _check_closes_over_nothing(penalty: tf.Tensor) -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.row_order import RowOrder, RowOrders
 from keras_dp_ext.verification import probe_errors
 
 # Stands for the unknown batch size when shapes are inferred.
@@ -42,10 +43,14 @@ class Split:
     Args:
         losses: `[batch]`.
         group: Examples per microbatch.
+        orders: Where the examples are in tensors that are not batch-major.
     """
 
-    def __init__(self, losses: tf.Tensor, group: int = 1):
+    def __init__(
+        self, losses: tf.Tensor, group: int = 1, orders: RowOrders | None = None
+    ):
         self._losses = losses
+        self._orders = orders
         self._batch = losses.shape[0]
         self._group = group
         self._inferred: dict[int, tf.TensorShape] | None = None
@@ -71,11 +76,23 @@ class Split:
             like: A tensor of the forward graph with the same first axis, if
                 `value` is not one itself.
         """
-        positions = self._positions(value if like is None else like)
+        reference = value if like is None else like
+        order = self._order(reference)
+        if order is not None:
+            return order.rows_first(value, self.rows)
+        positions = self._positions(reference)
         rows = self.rows if positions is None or self._batch is not None else -1
         return tf.reshape(
             value, [rows, -1 if positions is None else positions, *_rest(value)]
         )
+
+    def axis(self, tensor: tf.Tensor) -> int:
+        """The axis of a tensor of the forward graph along which the examples lie."""
+        order = self._order(tensor)
+        return 0 if order is None else order.axis
+
+    def _order(self, tensor: tf.Tensor) -> RowOrder | None:
+        return None if self._orders is None else self._orders.of(tensor)
 
     def declare(self, tensor: tf.Tensor, positions: int) -> None:
         """Tells how many entries of axis 0 of a new tensor belong to one example."""

@@ -14,18 +14,39 @@ def no_weights_error() -> ValueError:
     return ValueError(
         "The model has no trainable weights, so there is nothing to train. "
         "Received: variables=[]. Build the model, or set "
-        "`layer.trainable = True` on some layer."
+        "`layer.trainable = True` on some layer. If this is `load_model` on an "
+        "`.h5` file: that format keeps neither the state of an optimizer nor the "
+        "spent budget. Save as `.keras`, or load with `compile=False` and compile "
+        "with an optimizer that you call `continue_from(former_optimizer)` on."
     )
 
 
-def no_losses_error(optimizer: Any) -> ValueError:
-    """A gradient arrived, and the losses of the examples did not."""
+def no_losses_error(optimizer: Any, model: Any = None) -> ValueError:
+    """A gradient arrived, and the losses of the examples did not.
+
+    Args:
+        optimizer: The private optimizer.
+        model: The model in `fit`, if there is one.
+    """
+    name = type(optimizer).__name__
+    head = (
+        f"{name} needs the loss of each example; gradients of the whole batch cannot "
+        "be made private any more. "
+    )
+    if model is None:
+        return ValueError(
+            head + "Train with `model.fit`, or call `optimizer.minimize(losses, "
+            "variables)` with one loss for each example, in the tf.function of a "
+            "custom loop."
+        )
+    holder = next(
+        (key for key, value in vars(model).items() if value is optimizer), "optimizer"
+    )
     return ValueError(
-        f"{type(optimizer).__name__} needs the loss of each example; gradients of "
-        "the whole batch cannot be made private any more. Train with `model.fit` "
-        "(not through LossScaleOptimizer: with the mixed_float16 policy, compile "
-        "with `auto_scale_loss=False`). In a `train_step` of your own, call "
-        "`loss = self.optimizer.scale_loss(loss)` inside the tape, before "
-        "`tape.gradient`; or call `optimizer.minimize(losses, variables)` in the "
-        "tf.function of a custom loop."
+        head + f"`{type(model).__name__}.train_step` must hand the loss over: write "
+        f"`loss = self.{holder}.scale_loss(loss)` inside the tape, before "
+        f"`tape.gradient`; or, without a tape, `self.{holder}.minimize(losses, "
+        "variables)` with one loss for each example (`reduction=None`). With the "
+        "mixed_float16 policy, compile with `auto_scale_loss=False`: "
+        "LossScaleOptimizer hides the loss."
     )

@@ -52,7 +52,7 @@ def masked_losses(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
 
 
 def correct_loss_log(
-    model: keras.Model, loss: tf.Tensor, separated: SeparatedLoss, mask: tf.Tensor
+    model: keras.Model, separated: SeparatedLoss, mask: tf.Tensor
 ) -> None:
     """Makes the logged loss a mean over examples: Keras' own counts padding, too.
 
@@ -60,8 +60,7 @@ def correct_loss_log(
 
     Args:
         model: The model in `fit`.
-        loss: What Keras has logged, as one of several replicas sees it.
-        separated: The same in parts.
+        separated: The loss, taken apart.
         mask: `[batch]`, false for padding.
     """
     if not separated.is_mean or not _is_keras_own_step(model):
@@ -72,13 +71,28 @@ def correct_loss_log(
     total = tf.reduce_sum(masked_losses(separated.per_example, mask))
     if separated.data_independent:
         total += count * tf.add_n(separated.data_independent)
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    logged = replicas * rows * tf.cast(loss, tf.float32)
-    for variable, change in (
-        (tracker.total, total - logged),
-        (tracker.count, count - rows),
-    ):
-        variable.assign_add(tf.cast(change, variable.dtype))
+    # Not by the difference to what was logged: the loss of padding may be NaN.
+    so_far = _total_of_examples(tracker)
+    counted = tracker.count.value - tf.cast(rows, tracker.count.dtype)
+    is_first = tf.equal(counted, tf.zeros([], counted.dtype))
+    total += tf.where(is_first, 0.0, tf.convert_to_tensor(so_far.value))
+    so_far.assign(total)
+    tracker.total.assign(tf.cast(total, tracker.total.dtype))
+    tracker.count.assign_add(tf.cast(count - rows, tracker.count.dtype))
+
+
+_TOTAL_NAME = "total_of_examples"
+
+
+def _total_of_examples(tracker: keras.metrics.Mean) -> keras.Variable:
+    """The sum of the losses since the metric was reset, kept beside Keras' own."""
+    for variable in tracker.variables:
+        if variable.name == _TOTAL_NAME:
+            return variable
+    with tf.init_scope():
+        return tracker.add_variable(
+            shape=(), initializer="zeros", dtype="float32", name=_TOTAL_NAME
+        )
 
 
 def warn_of_unweighted_metrics(model: keras.Model) -> None:

@@ -150,14 +150,18 @@ class PrivateOptimizer(AccountedOptimizer):
         variables = [variable for _, variable in grads_and_vars]
         loss = self._state.take_pending_loss()
         if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
-            raise no_losses_error(self)
+            raise self._no_losses()
         with tf_internals.without_autograph():
             trace_step_on_loss(self, loss, variables)
         return self._iterations
 
     def apply(self, grads, trainable_variables=None):
         """Refused: a gradient without per-example losses cannot be made private."""
-        raise no_losses_error(self)
+        raise self._no_losses()
+
+    def _no_losses(self) -> ValueError:
+        context = find_fit(self)
+        return no_losses_error(self, None if context is None else context.model)
 
     def minimize(
         self,

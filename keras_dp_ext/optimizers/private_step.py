@@ -38,7 +38,7 @@ def trace_step_on_loss(
     )
     mask = padding.examples_mask(context)
     if mask is not None:
-        padding.correct_loss_log(context.model, loss, separated, mask)
+        padding.correct_loss_log(context.model, separated, mask)
         if context.is_masked and optimizer._state.first_time("unweighted metrics"):
             padding.warn_of_unweighted_metrics(context.model)
 

@@ -23,7 +23,9 @@ def rows_are_not_examples(source: tf.Tensor, losses_shape, batch=None) -> ValueE
         "so an example with several losses, or an input that all examples share, "
         "has no bounded influence. Nothing was trained. What to do: average the "
         "losses of an example's views or time steps, e.g. "
-        "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; do not "
+        "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; in a GAN, "
+        "give each real example its own loss, that of a generated one added "
+        "(`losses = loss(real) + loss(fake)`), instead of stacking both; do not "
         "average over examples; and pass public values that all examples share as "
         "Python constants or variables, not as inputs."
     )

@@ -201,3 +201,28 @@ def test_a_padded_lot_in_a_training_function_of_ones_own_is_refused():
     lots = dp.data.poisson_batches(*examples(8), batch_size=4, steps_per_epoch=1)
     with pytest.raises(ValueError, match="which rows are padding"):
         model.fit(lots, verbose=0)
+
+
+class MaskedMean(keras.layers.Layer):
+    """Divides by the number of words, which is 0 for a row of padding."""
+
+    def call(self, words, tokens):
+        mask = keras.ops.cast(keras.ops.not_equal(tokens, 0), "float32")[..., None]
+        return keras.ops.sum(words * mask, 1) / keras.ops.sum(mask, 1)
+
+
+def test_padding_that_the_model_cannot_digest_does_not_reach_the_log(rng):
+    tokens = keras.Input((5,), dtype="int32")
+    words = keras.layers.Embedding(9, 4)(tokens)
+    outputs = keras.layers.Dense(2)(MaskedMean()(words, tokens))
+    model = keras.Model(tokens, outputs)
+    model.compile(
+        dp.optimizers.DPSGD(learning_rate=0.0, noise_multiplier=1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    x, y = rng.integers(1, 9, (60, 5)), rng.integers(0, 2, 60)
+    batches = dp.data.poisson_batches(x, y, batch_size=60)  # All examples, padded.
+    stop = keras.callbacks.TerminateOnNaN()
+    history = model.fit(batches, epochs=2, verbose=0, callbacks=[stop]).history["loss"]
+    truth = model.evaluate(x, y, verbose=0)
+    np.testing.assert_allclose(history, [truth] * 2, rtol=1e-5)

@@ -49,15 +49,16 @@ def broadcast(use, d, split):
 def _reduced(use, d, split):
     """Sums `d` over the axes along which the weight was broadcast.
 
-    Axis 0 of `d` counts examples. A weight that is as long as that axis would be
-    a weight for each position in the batch: no example owns it.
+    A weight that is as long as the axis of the examples would be a weight for each
+    position in the batch: no example owns it.
     """
     shape = use.weight.shape
     result = use.op.outputs[0].shape
     if not shape.is_fully_defined() or result.rank is None or shape.rank > result.rank:
         return None
     aligned = [1] * (result.rank - shape.rank) + shape.as_list()
-    if result.rank == 0 or aligned[0] != 1:
+    first_axes = aligned[: split.axis(use.op.outputs[0]) + 1]
+    if result.rank == 0 or any(size != 1 for size in first_axes):
         return None
     rows = split(d, like=use.op.outputs[0])
     axes = [1] + [

@@ -6,7 +6,11 @@ entry depends on its own example only), or is mixed. If every loss depends on on
 by itself, mixing is impossible for *all* inputs, also for those that no test tries.
 """
 
-from keras_dp_ext.verification.row_analysis.analyse import analyse, analyse_functions
+from keras_dp_ext.verification.row_analysis.analyse import (
+    analyse,
+    analyse_functions,
+    values_of_tensors,
+)
 from keras_dp_ext.verification.row_analysis.findings import Finding, Verdict
 
-__all__ = ["Finding", "Verdict", "analyse", "analyse_functions"]
+__all__ = ["Finding", "Verdict", "analyse", "analyse_functions", "values_of_tensors"]

@@ -34,19 +34,33 @@ def analyse(
         the ops.
     """
     outputs = [losses] if tf.is_tensor(losses) else list(losses)
-    batch = _number_of_rows(sources, group)
-    known, findings = {}, []
+    frame, known, findings = _begin(sources, group)
     for source in sources:
-        value = _source(source, batch, group)
-        if value is MIXED:
+        if known[id(source)] is MIXED:
             reason = "brings in data that all examples share."
             findings.append(Finding(source.op, reason, source.op.name, may_hide=True))
-        known[id(source)] = value
-    frame = Frame(batch, known, findings=findings)
     for output, value in zip(outputs, frame.run(outputs), strict=True):
         if not _is_in_order(value, group):
             _note_disorder(findings, output, output.op.name)
     return Verdict(not findings, tuple(findings))
+
+
+def values_of_tensors(
+    losses: tf.Tensor, sources: Sequence[tf.Tensor], group: int = 1
+) -> dict[int, Value]:
+    """What is known about each tensor before the losses, by the id of the tensor."""
+    frame, known, _ = _begin(sources, group)
+    frame.run([losses])
+    return known
+
+
+def _begin(
+    sources: Sequence[tf.Tensor], group: int
+) -> tuple[Frame, dict[int, Value], list[Finding]]:
+    batch = _number_of_rows(sources, group)
+    known = {id(source): _source(source, batch, group) for source in sources}
+    findings: list[Finding] = []
+    return Frame(batch, known, findings=findings), known, findings
 
 
 def analyse_functions(graphs: Sequence, specs: Sequence[tf.TensorSpec]) -> Verdict:
