@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_dp_ext._checks import check_in
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.conversion import check_delta, epsilon_from_rdp
+from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.events import (
     CodebookRelease,
     ComposedRelease,
@@ -53,7 +54,7 @@ def epsilon_rdp(
         Epsilon, possibly infinite. 0 if nothing was released.
     """
     entries = spelled_out(entries)
-    check_delta(delta)
+    check_in("delta", delta, "[0, 1]")
     tails = _tails(entries, delta)
     counted = [
         (count, tail) for (_, _, count), tail in zip(entries, tails, strict=True)
@@ -121,7 +122,7 @@ def epsilon_pld(entries: Iterable[Entry], delta: float) -> float:
     Raises:
         NotImplementedError: If an event or a sampling has no PLD here.
     """
-    check_delta(delta)
+    check_in("delta", delta, "[0, 1]")
     parts, overflow = pld_parts(entries)
     if not parts or delta == 1:
         return 0.0

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from keras_dp_ext._checks import check_in
 from keras_dp_ext.accounting import accountants
-from keras_dp_ext.accounting.conversion import check_delta
 
 #: The false positive rates for which reports tell the greatest true positive rate.
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
@@ -57,11 +57,7 @@ class PrivacyProfile:
         others exchanged, 1 - FPR <= e^eps (1 - TPR) + delta. The least of these
         bounds is the trade-off curve, if the profile holds all pairs.
         """
-        if not 0 <= false_positive_rate <= 1:
-            raise ValueError(
-                "Argument `false_positive_rate` must lie in [0, 1]. "
-                f"Received: false_positive_rate={false_positive_rate}"
-            )
+        check_in("false_positive_rate", false_positive_rate, "[0, 1]")
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(self.epsilons)
             few = growth * false_positive_rate + self.deltas
@@ -192,7 +188,7 @@ def best_attack(
 
     - Dong, Roth, Su (2019), Gaussian Differential Privacy, arXiv 1905.02383.
     """
-    check_delta(delta)
+    check_in("delta", delta, "[0, 1]")
     entries = list(entries)
     try:
         return _of_profile(_pld_profile(entries, delta), delta, "pld")

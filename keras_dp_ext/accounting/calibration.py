@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.events import Event
 from keras_dp_ext.accounting.sampling import Sampling
@@ -53,7 +54,7 @@ def calibrate_noise(
     >>> round(sigma, 2)
     1.01
     """
-    _check_target(target_epsilon)
+    check_positive("target_epsilon", target_epsilon)
     if releases == 0:
         raise ValueError(
             "Argument `releases` must be positive: without releases any noise will "
@@ -139,7 +140,7 @@ def calibrate_releases(
     >>> calibrate_releases(lambda releases: 0.3 * releases, target_epsilon=1)
     3
     """
-    _check_target(target_epsilon)
+    check_positive("target_epsilon", target_epsilon)
     if epsilon_of(at_least) > target_epsilon:
         return at_least - 1
     good, bad = at_least, min(max(2 * at_least, at_least + 1024), at_most)
@@ -154,11 +155,3 @@ def calibrate_releases(
         else:
             bad = middle
     return good
-
-
-def _check_target(target_epsilon: float) -> None:
-    if not 0 < target_epsilon < math.inf:
-        raise ValueError(
-            "Argument `target_epsilon` must be positive and finite. "
-            f"Received: target_epsilon={target_epsilon}"
-        )

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import optimize, special
 
+from keras_dp_ext._checks import check_in
 from keras_dp_ext.accounting import accountants
-from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.sampling import Poisson
 
@@ -242,7 +242,7 @@ def compare(
 
 
 def _check(noise_multiplier: float, delta: float) -> None:
-    check_delta(delta)
+    check_in("delta", delta, "[0, 1]")
     if not noise_multiplier > 0 or delta == 0:
         raise ValueError(
             "Arguments `noise_multiplier` and `delta` must be positive. Received: "

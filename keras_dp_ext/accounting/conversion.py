@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_dp_ext._checks import check_in, check_one_of
+
 CONVERSIONS = ("tight", "classic")
 
 
@@ -36,13 +38,9 @@ def epsilon_from_rdp(
     >>> epsilon_from_rdp([2.0, 4.0], [0.1, 0.2], delta=1e-5, conversion="classic")[1]
     4.0
     """
-    check_delta(delta)
+    check_in("delta", delta, "[0, 1]")
     orders, rdp = np.asarray(orders, float), np.asarray(rdp, float)
-    if conversion not in CONVERSIONS:
-        raise ValueError(
-            f"Argument `conversion` must be one of {CONVERSIONS}. "
-            f"Received: conversion={conversion}"
-        )
+    check_one_of("conversion", conversion, CONVERSIONS)
     if orders.shape != rdp.shape or not orders.size or not np.all(orders > 1):
         raise ValueError(
             "Argument `orders` must be above 1, one for each RDP value. "
@@ -63,11 +61,3 @@ def epsilon_from_rdp(
         epsilons = np.where(delta**2 + np.expm1(-rdp) > 0, 0.0, epsilons)
     best = int(np.argmin(epsilons))
     return max(0.0, float(epsilons[best])), float(orders[best])
-
-
-def check_delta(delta: float) -> None:
-    """Raises unless `delta` is a probability."""
-    if not 0 <= delta <= 1:
-        raise ValueError(
-            f"Argument `delta` must lie in [0, 1]. Received: delta={delta}"
-        )

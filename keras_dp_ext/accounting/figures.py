@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.records import LedgerEntry
 
@@ -16,10 +17,7 @@ def figure_entries(
     entries: Iterable[LedgerEntry], figure: str
 ) -> list[accountants.Entry]:
     """The events that a figure of `Ledger.epsilon` is about."""
-    if figure not in FIGURES:
-        raise ValueError(
-            f"Argument `figure` must be one of {FIGURES}. Received: figure={figure}"
-        )
+    check_one_of("figure", figure, FIGURES)
     if figure == "proven":
         return [(claim.proven, sampling, n) for claim, sampling, n in entries]
     return [

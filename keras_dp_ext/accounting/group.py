@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import optimize
 
+from keras_dp_ext._checks import check_in
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.accountants import Entry
-from keras_dp_ext.accounting.conversion import check_delta, epsilon_from_rdp
+from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.rdp import rdp_per_release
 from keras_dp_ext.accounting.sampling import Poisson, WithReplacement
 
@@ -63,7 +64,7 @@ def group_epsilon(
     >>> [round(group_epsilon(training, 1e-5, size), 1) for size in (1, 4)]
     [2.6, 13.3]
     """
-    check_delta(delta)
+    check_in("delta", delta, "[0, 1]")
     if group_size < 1 or group_size != int(group_size):
         raise ValueError(
             "Argument `group_size` must be a positive integer. "

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from keras_dp_ext._checks import check_count
 from keras_dp_ext.accounting.account import Account
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.dp_events import to_dp_event
@@ -120,11 +121,7 @@ class Ledger:
             id: A name for these releases, under which they count once however often
                 they are added. By default each call adds new ones.
         """
-        if count < 0 or count != int(count):
-            raise ValueError(
-                "Argument `count` must be a nonnegative integer. "
-                f"Received: count={count}"
-            )
+        check_count("count", count, least=0)
         if isinstance(claim, OneOff):
             stream = claim
         elif isinstance(sampling, Sampling):

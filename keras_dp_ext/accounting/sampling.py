@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from keras_dp_ext._checks import check_count, check_in
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
@@ -78,12 +80,8 @@ class Poisson(Sampling):
         return Sampling.adjacency
 
     def __post_init__(self):
-        _check_rate(self.rate)
-        if not 0 <= self.overflow_delta <= 1:
-            raise ValueError(
-                "Argument `overflow_delta` must lie in [0, 1]. "
-                f"Received: overflow_delta={self.overflow_delta}"
-            )
+        check_in("rate", self.rate, "[0, 1]")
+        check_in("overflow_delta", self.overflow_delta, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
     def describe(self):
@@ -105,8 +103,8 @@ class WithReplacement(Sampling):
     num_examples: int
 
     def __post_init__(self):
-        _check_count("num_examples", self.num_examples)
-        _check_count("batch_size", self.batch_size)
+        check_count("num_examples", self.num_examples)
+        check_count("batch_size", self.batch_size)
 
     def if_poisson(self):
         return Poisson(min(1.0, self.batch_size / self.num_examples))
@@ -134,8 +132,8 @@ class Shuffled(Sampling):
     rate: float
 
     def __post_init__(self):
-        _check_count("steps_per_epoch", self.steps_per_epoch)
-        _check_rate(self.rate)
+        check_count("steps_per_epoch", self.steps_per_epoch)
+        check_in("rate", self.rate, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
     def participations(self, releases):
@@ -207,16 +205,3 @@ def get(identifier: Sampling | Mapping[str, Any]) -> Sampling:
             f"in {sorted(Sampling.registry)}. Received: sampling={identifier}"
         )
     return Sampling.registry[name](**identifier["config"])
-
-
-def _check_rate(rate: float) -> None:
-    if not 0 <= rate <= 1:
-        raise ValueError(f"Argument `rate` must lie in [0, 1]. Received: rate={rate}")
-
-
-def _check_count(argument: str, value: int) -> None:
-    if value != int(value) or value < 1:
-        raise ValueError(
-            f"Argument `{argument}` must be a positive integer. "
-            f"Received: {argument}={value}"
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from keras_dp_ext._checks import check_count, check_not_negative, check_one_of
 from keras_dp_ext.accounting.sampling import (
     FullBatch,
     Poisson,
@@ -41,12 +42,7 @@ class TrainingPlan:
 
     def __post_init__(self):
         for name in ("num_examples", "batch_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or int(value) != value or value < 1:
-                raise ValueError(
-                    f"Argument `{name}` must be a positive integer. "
-                    f"Received: {name}={value}"
-                )
+            check_count(name, getattr(self, name))
         if self.batch_size > self.num_examples:
             raise ValueError(
                 "Argument `batch_size` must not exceed `num_examples`. Received: "
@@ -54,16 +50,9 @@ class TrainingPlan:
             )
         if self.epochs is not None and self.steps is not None:
             raise ValueError("Pass `epochs` or `steps`, not both.")
-        if self.epochs is not None and not 0 <= self.epochs < math.inf:
-            raise ValueError(
-                "Argument `epochs` must be finite and not negative. "
-                f"Received: epochs={self.epochs}"
-            )
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(
-                f"Argument `sampling` must be one of {', '.join(SAMPLINGS)}. "
-                f"Received: sampling={self.sampling}"
-            )
+        if self.epochs is not None:
+            check_not_negative("epochs", self.epochs)
+        check_one_of("sampling", self.sampling, SAMPLINGS)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_dp_ext import accounting
+from keras_dp_ext._checks import check_count, check_in, check_one_of
 from keras_dp_ext.accounting import (
     Claim,
     ComposedRelease,
@@ -254,27 +255,9 @@ def _claimed(
 
 
 def _check(delta, runs, steps, sampling_rate, confidence, stage) -> None:
-    if not 0 <= delta < 1:
-        raise ValueError(f"Argument `delta` must be in [0, 1). Received: delta={delta}")
-    if runs < 100 or runs != int(runs):
-        raise ValueError(
-            f"Argument `runs` must be an integer of at least 100. Received: runs={runs}"
-        )
-    if steps < 1 or steps != int(steps):
-        raise ValueError(
-            f"Argument `steps` must be a positive integer. Received: steps={steps}"
-        )
-    if not 0 < sampling_rate <= 1:
-        raise ValueError(
-            "Argument `sampling_rate` must be in (0, 1]. "
-            f"Received: sampling_rate={sampling_rate}"
-        )
-    if not 0 < confidence < 1:
-        raise ValueError(
-            "Argument `confidence` must be in (0, 1). "
-            f"Received: confidence={confidence}"
-        )
-    if stage not in STAGES:
-        raise ValueError(
-            f"Argument `stage` must be one of {STAGES}. Received: stage={stage}"
-        )
+    check_in("delta", delta, "[0, 1)")
+    check_count("runs", runs, least=100)
+    check_count("steps", steps)
+    check_in("sampling_rate", sampling_rate, "(0, 1]")
+    check_in("confidence", confidence, "(0, 1)")
+    check_one_of("stage", stage, STAGES)

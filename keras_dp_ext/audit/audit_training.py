@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dp_ext._checks import check_in
 from keras_dp_ext.audit.example_losses import example_losses
 from keras_dp_ext.audit.one_run import one_run_epsilon
 from keras_dp_ext.audit.training_audit import TrainingAudit
@@ -89,11 +90,7 @@ def audit_training(
     - Steinke, Nasr, Jagielski (2023), "Privacy Auditing with One (1) Training
       Run", Algorithm 1.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(
-            "Argument `confidence` must be in (0, 1). "
-            f"Received: confidence={confidence}"
-        )
+    check_in("confidence", confidence, "(0, 1)")
     random = np.random.default_rng(seed)
     x, y = np.asarray(x), np.asarray(y)
     if canaries is None:

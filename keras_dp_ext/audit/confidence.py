@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special, stats
 
+from keras_dp_ext._checks import check_in
+
 
 def clopper_pearson(
     successes: npt.ArrayLike, trials: int, error: float
@@ -49,10 +51,7 @@ def confidence_of_each(joint: float, count: int) -> float:
     >>> round(confidence_of_each(0.95, 10), 6)
     0.995
     """
-    if not 0 < joint < 1:
-        raise ValueError(
-            f"Argument `confidence` must be in (0, 1). Received: confidence={joint}"
-        )
+    check_in("confidence", joint, "(0, 1)")
     return 1.0 - (1.0 - joint) / max(1, count)
 
 

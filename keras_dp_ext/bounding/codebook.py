@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 
 from keras_dp_ext import noise as noises
+from keras_dp_ext._checks import (
+    check_count,
+    check_not_negative,
+    check_positive,
+)
 from keras_dp_ext.bounding.empirical import EmpiricalDistribution, is_empirical
-from keras_dp_ext.noise.base import Noise, check_positive
+from keras_dp_ext.noise.base import Noise
 
 #: How the coordinates of a gradient are ordered; see `encoding.encode_rows`.
 RANKINGS = ("bucket", "exact")
@@ -109,15 +114,8 @@ class Codebook:
     def __post_init__(self):
         object.__setattr__(self, "distribution", _distributions(self.distribution))
         check_positive("norm", self.norm)
-        if self.size != int(self.size) or self.size < 1:
-            raise ValueError(
-                f"Argument `size` must be a positive integer. Received: size={self.size}"
-            )
-        if not 0 <= self.threshold < math.inf:
-            raise ValueError(
-                "Argument `threshold` must be finite and at least 0. "
-                f"Received: threshold={self.threshold}"
-            )
+        check_count("size", self.size)
+        check_not_negative("threshold", self.threshold)
         object.__setattr__(self, "size", int(self.size))
         object.__setattr__(self, "norm", float(self.norm))
         object.__setattr__(self, "threshold", float(self.threshold))
@@ -222,14 +220,6 @@ def get(identifier: Codebook | Mapping[str, Any] | None) -> Codebook:
         "Argument `codebook` must be a Codebook, a serialised one or None. "
         f"Received: codebook={identifier}"
     )
-
-
-def check_ranking(ranking: str) -> None:
-    """Raises unless `ranking` is one of `RANKINGS`."""
-    if ranking not in RANKINGS:
-        raise ValueError(
-            f"Argument `ranking` must be one of {RANKINGS}. Received: ranking={ranking}"
-        )
 
 
 def _distributions(identifier: Any) -> tuple[Noise | EmpiricalDistribution, ...]:

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from typing import Any
 
+from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.accounting.sensitivity import CodebookSensitivity
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.base import Bound
@@ -34,7 +35,7 @@ class Encoding(Bound):
     ranking: str = "bucket"
 
     def __post_init__(self):
-        codebooks.check_ranking(self.ranking)
+        check_one_of("ranking", self.ranking, codebooks.RANKINGS)
         object.__setattr__(self, "codebook", codebooks.get(self.codebook))
 
     def check_variables(self, sizes: list[int]) -> None:

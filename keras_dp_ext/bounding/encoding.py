@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.bounding.codebook import Block, check_ranking
+from keras_dp_ext._checks import check_one_of
+from keras_dp_ext.bounding.codebook import RANKINGS, Block
 from keras_dp_ext.gradients.base import RowMap
 
 # Buckets of magnitudes are the leading bits of the float: 16 for each power of
@@ -52,7 +53,7 @@ def encode_rows(blocks: Sequence[Block], ranking: str = "bucket") -> RowMap:
     Raises:
         ValueError: If `ranking` is not known.
     """
-    check_ranking(ranking)
+    check_one_of("ranking", ranking, RANKINGS)
     rank = _rank_by_buckets if ranking == "bucket" else _rank_exactly
 
     def encode(gradients: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.sensitivity import L1Sensitivity
 from keras_dp_ext.bounding.base import Bound
-from keras_dp_ext.noise.base import check_positive
 
 
 @dataclasses.dataclass(frozen=True)

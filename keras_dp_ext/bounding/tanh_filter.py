@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
-from keras_dp_ext.noise.base import check_positive
 
 
 @dataclasses.dataclass(frozen=True)

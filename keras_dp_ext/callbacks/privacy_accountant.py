@@ -9,11 +9,11 @@ from typing import Any
 import keras
 
 from keras_dp_ext._build_model import build_model
+from keras_dp_ext._checks import check_count, check_in, check_one_of
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import accountants, calibration
 from keras_dp_ext.accounting.best_attack import BestAttack, best_attack
-from keras_dp_ext.accounting.conversion import check_delta
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
 from keras_dp_ext.accounting.figures import figure_entries, figure_epsilon
 from keras_dp_ext.accounting.ledger import Ledger, stated_sampling
@@ -88,23 +88,16 @@ class PrivacyAccountant(keras.callbacks.Callback):
     ):
         super().__init__()
         for name, value in (("num_examples", num_examples), ("batch_size", batch_size)):
-            if value is not None and (value < 1 or value != int(value)):
-                raise ValueError(
-                    f"Argument `{name}` must be a positive integer. "
-                    f"Received: {name}={value}"
-                )
+            if value is not None:
+                check_count(name, value)
         if delta is not None:
-            check_delta(delta)
+            check_in("delta", delta, "[0, 1]")
         if target_epsilon is not None and not target_epsilon > 0:
             raise ValueError(
                 "Argument `target_epsilon` must be positive. "
                 f"Received: target_epsilon={target_epsilon}"
             )
-        if accountant not in accountants.ACCOUNTANTS:
-            raise ValueError(
-                "Argument `accountant` must be one of "
-                f"{sorted(accountants.ACCOUNTANTS)}. Received: accountant={accountant}"
-            )
+        check_one_of("accountant", accountant, sorted(accountants.ACCOUNTANTS))
         if sampling is not None and not isinstance(sampling, Sampling):
             raise ValueError(
                 "Argument `sampling` must be a `keras_dp_ext.accounting.Sampling`. "

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from keras_dp_ext.accounting.events import Event
     from keras_dp_ext.gradients import PerExampleGradients
 
+#: "proven" runs a form of which the claim holds, "published" the paper's letter.
+GUARANTEES = ("proven", "published")
+
 
 class Mechanism(abc.ABC):
     """One private release of a sum of per-example gradients.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from keras_dp_ext._checks import check_noise_multiplier, check_positive
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.mechanisms.checks import check_noise_multiplier
-from keras_dp_ext.noise.base import check_positive
 
 
 class DPSGD(Mechanism):

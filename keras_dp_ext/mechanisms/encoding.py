@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_dp_ext import noise as noises
+from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import ScheduledRelease
 from keras_dp_ext.accounting.sensitivity import release_of
@@ -17,7 +18,7 @@ from keras_dp_ext.bounding.encoded import Encoding
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import Noise, NoiseSchedule, schedule
 from keras_dp_ext.refining import Denoising
-from keras_dp_ext.refining.denoising import check_distance
+from keras_dp_ext.refining.denoising import DISTANCES
 
 
 class Encoded(Mechanism):
@@ -68,7 +69,7 @@ class Encoded(Mechanism):
         ranking: str = "bucket",
     ):
         if denoise is not None:
-            check_distance(denoise, argument="denoise")
+            check_one_of("denoise", denoise, DISTANCES)
         self._bound = Encoding(codebook, ranking)
         self.codebook = self._bound.codebook
         self.noise = noises.get(noise)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from keras_dp_ext._checks import check_noise_multiplier, check_one_of, check_positive
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.tanh_filter import TanhFilter
-from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.mechanisms.checks import check_guarantee, check_noise_multiplier
-from keras_dp_ext.noise.base import check_positive
+from keras_dp_ext.mechanisms.base import GUARANTEES, Mechanism
 
 
 class Tanh(Mechanism):
@@ -63,7 +62,7 @@ class Tanh(Mechanism):
     ):
         check_positive("l2_norm_clip", l2_norm_clip)
         check_noise_multiplier(noise_multiplier)
-        check_guarantee(guarantee)
+        check_one_of("guarantee", guarantee, GUARANTEES)
         self._bound = TanhFilter(
             output_range,
             active_range,

@@ -7,6 +7,7 @@ import warnings
 
 import keras
 
+from keras_dp_ext._checks import check_count, check_one_of
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.models.incompatible_layers import (
     find_incompatible,
@@ -80,15 +81,8 @@ def make_compatible(
     >>> type(private.get_layer("bn")).__name__
     'GroupNormalization'
     """
-    if batch_normalization not in _MODES:
-        raise ValueError(
-            f"Argument `batch_normalization` must be one of {_MODES}. "
-            f"Received: batch_normalization={batch_normalization}"
-        )
-    if int(groups) != groups or groups < 1:
-        raise ValueError(
-            f"Argument `groups` must be a positive integer. Received: groups={groups}"
-        )
+    check_one_of("batch_normalization", batch_normalization, _MODES)
+    check_count("groups", groups)
     found = find_incompatible(model)
     normalizations = [f.layer for f in found if is_batch_normalization(f.layer)]
     others = [str(f) for f in found if not is_batch_normalization(f.layer)]

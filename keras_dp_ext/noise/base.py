@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from keras_dp_ext._checks import check_positive
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -153,16 +155,3 @@ class Noise(abc.ABC):
     def serialize(self) -> dict[str, Any]:
         """A JSON dictionary that `keras_dp_ext.noise.get` turns back."""
         return {"class_name": type(self).__name__, "config": dataclasses.asdict(self)}
-
-
-def check_positive(argument: str, value: Any) -> None:
-    """Raises unless `value` is a finite number above zero."""
-    try:
-        valid = math.isfinite(value) and value > 0
-    except TypeError:
-        valid = False
-    if not valid:
-        raise ValueError(
-            f"Argument `{argument}` must be a positive, finite number. "
-            f"Received: {argument}={value}"
-        )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dp_ext.noise.base import check_positive
+from keras_dp_ext._checks import check_positive
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -8,8 +8,9 @@ import math
 import numpy as np
 from scipy import special
 
+from keras_dp_ext._checks import check_positive
 from keras_dp_ext.noise import uniform
-from keras_dp_ext.noise.base import Noise, check_positive
+from keras_dp_ext.noise.base import Noise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._checks import check_count
 from keras_dp_ext._compat import keras_internals, tf_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.accounted_optimizer import AccountedOptimizer
+from keras_dp_ext.optimizers.base_update import BaseUpdate
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
 from keras_dp_ext.optimizers.noise_source import NoiseSource
@@ -42,7 +44,7 @@ _FIXED_ONCE_BUILT = frozenset(
 )
 
 
-class PrivateOptimizer(AccountedOptimizer):
+class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
     """Mixin that goes in front of a Keras optimizer class.
 
     Keras' training step calls `scale_loss` with the loss and then
@@ -68,9 +70,13 @@ class PrivateOptimizer(AccountedOptimizer):
         secure_noise: bool = False,
         **base_arguments: Any,
     ):
-        _check_count("num_microbatches", num_microbatches, 1)
-        _check_count("gradient_accumulation_steps", gradient_accumulation_steps, 1)
-        _check_count("expected_batch_size", expected_batch_size, 1)
+        for name, count in (
+            ("num_microbatches", num_microbatches),
+            ("gradient_accumulation_steps", gradient_accumulation_steps),
+            ("expected_batch_size", expected_batch_size),
+        ):
+            if count is not None:
+                check_count(name, count)
         if base_arguments.get("loss_scale_factor") is not None:
             raise ValueError(
                 "Argument `loss_scale_factor` must be None: gradients are bounded "
@@ -270,21 +276,6 @@ class PrivateOptimizer(AccountedOptimizer):
         """The number of updates. Each is one release, also with accumulation."""
         return self._iterations
 
-    @property
-    def gradient_accumulation_steps(self) -> int | None:
-        """Batches that make up one lot, or `None` for one."""
-        if self._accumulation_steps_hidden or self._accumulation_steps == 1:
-            return None
-        return self._accumulation_steps
-
-    @gradient_accumulation_steps.setter
-    def gradient_accumulation_steps(self, value):
-        # Set by the base class, which must not accumulate by itself.
-        assert value is None
-
-    _accumulation_steps = 1
-    _accumulation_steps_hidden = False
-
     def __setattr__(self, name, value):
         if name == "loss_scale_factor" and self._constructed:
             # What LossScaleOptimizer does when it takes an optimizer over.
@@ -341,48 +332,6 @@ class PrivateOptimizer(AccountedOptimizer):
             )
             self._state.unsaved.append(self._state.dropped)
         return self._state.dropped
-
-    # The base optimizer's update --------------------------------------------
-
-    def _apply_average(self, averages, variables) -> None:
-        """Keras' own update, with what was released in place of a gradient."""
-        self._accumulation_steps_hidden = True
-        try:
-            super().apply(averages, variables)
-        finally:
-            self._accumulation_steps_hidden = False
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Nothing to reduce: what was released is the same on all replicas."""
-        return list(grads_and_vars)
-
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if tf.distribute.get_replica_context() is not None:
-            super()._backend_update_step(grads, trainable_variables, learning_rate)
-            return
-        values = [getattr(v, "value", v) for v in trainable_variables]
-        self._distributed_tf_update_step(
-            tf.distribute.get_strategy(),
-            list(zip(grads, values, strict=True)),
-            learning_rate,
-        )
-
-    def _apply_weight_decay(self, variables):
-        if tf.distribute.get_replica_context() is not None:
-            super()._apply_weight_decay(variables)
-            return
-        if self.weight_decay is None:
-            return
-        factor = self.learning_rate * self.weight_decay
-
-        def decay(value):
-            if self._use_weight_decay(value):
-                value.assign_sub(value * tf.cast(factor, value.dtype))
-
-        for variable in variables:
-            tf.distribute.get_strategy().extended.update(
-                getattr(variable, "value", variable), decay, group=False
-            )
 
     # What the step needs to know --------------------------------------------
 
@@ -451,13 +400,3 @@ class _Parts:
     spending: Spending
     release: Release
     state: TrainingState = dataclasses.field(default_factory=TrainingState)
-
-
-def _check_count(name: str, value, least: int) -> None:
-    if value is not None and (
-        isinstance(value, bool) or int(value) != value or value < least
-    ):
-        raise ValueError(
-            f"Argument `{name}` must be an integer of at least {least}, or None. "
-            f"Received: {name}={value}"
-        )

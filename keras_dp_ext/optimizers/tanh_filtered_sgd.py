@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dp_ext.noise.base import check_positive
+from keras_dp_ext._checks import check_positive
 
 
 @keras.saving.register_keras_serializable("keras_dp_ext")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.noise import Noise
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Denoising:
     """
 
     def __init__(self, noise: Noise, distance: str = "ks"):
-        check_distance(distance)
+        check_one_of("distance", distance, DISTANCES)
         self.noise = noise
         self.distance = distance
         # Inner knots in units of the scale, ascending; the middle one is 0.
@@ -91,15 +92,6 @@ class Denoising:
         if self.distance == "wasserstein":
             return tf.reduce_sum(weights * gap)
         return tf.sqrt(2.0 * tf.reduce_sum(weights * tf.square(gap)))
-
-
-def check_distance(distance: str, argument: str = "distance") -> None:
-    """Raises unless `distance` is one of `DISTANCES`."""
-    if distance not in DISTANCES:
-        raise ValueError(
-            f"Argument `{argument}` must be one of {DISTANCES}. "
-            f"Received: {argument}={distance}"
-        )
 
 
 def _histogram(values: tf.Tensor) -> tf.Tensor:

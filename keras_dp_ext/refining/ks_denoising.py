@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.refining.base import Refinement
-from keras_dp_ext.refining.denoising import Denoising, check_distance
+from keras_dp_ext.refining.denoising import DISTANCES, Denoising
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class KSDenoising(Refinement):
     distance: str = "ks"
 
     def __post_init__(self):
-        check_distance(self.distance)
+        check_one_of("distance", self.distance, DISTANCES)
 
     def refine(self, noised, noise, step):
         del step

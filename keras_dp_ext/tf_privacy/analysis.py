@@ -11,6 +11,7 @@ import warnings
 import dp_accounting
 from scipy import optimize
 
+from keras_dp_ext._checks import check_count
 from keras_dp_ext.accounting import FullBatch, GaussianRelease, Poisson, accountants
 from keras_dp_ext.accounting.calibration import calibrate_noise
 
@@ -165,11 +166,7 @@ def _user_epsilon(entry, delta: float, examples: int) -> float:
     (eps, d)-DP for one example is (k eps, d (e^(k eps) - 1) / (e^eps - 1))-DP for k of
     them; the d is searched for which this is `delta`.
     """
-    if examples < 1:
-        raise ValueError(
-            "Argument `max_examples_per_user` must be a positive integer. "
-            f"Received: max_examples_per_user={examples}"
-        )
+    check_count("max_examples_per_user", examples)
     if examples == 1:
         return accountants.epsilon([entry], delta)
 

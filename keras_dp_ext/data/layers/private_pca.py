@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._checks import check_count, check_in, check_noise_multiplier
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import GaussianRelease
@@ -85,22 +86,10 @@ class PrivatePCA(keras.layers.Layer):
     ):
         kwargs["trainable"] = False
         super().__init__(**kwargs)
-        if num_components < 1 or num_components != int(num_components):
-            raise ValueError(
-                "Argument `num_components` must be a positive integer. "
-                f"Received: num_components={num_components}"
-            )
-        _check_noise_multiplier(noise_multiplier)
-        if not 0 < sampling_rate <= 1:
-            raise ValueError(
-                "Argument `sampling_rate` must be above 0 and at most 1. "
-                f"Received: sampling_rate={sampling_rate}"
-            )
-        if not 0 <= whitening <= 0.5:
-            raise ValueError(
-                "Argument `whitening` must be between 0 and 1/2. "
-                f"Received: whitening={whitening}"
-            )
+        check_count("num_components", num_components)
+        check_noise_multiplier(noise_multiplier)
+        check_in("sampling_rate", sampling_rate, "(0, 1]")
+        check_in("whitening", whitening, "[0, 0.5]")
         self.num_components = int(num_components)
         self._noise_multiplier = float(noise_multiplier)
         self._sampling_rate = float(sampling_rate)
@@ -149,7 +138,7 @@ class PrivatePCA(keras.layers.Layer):
                 "adapted: the claim is about the noise that was used. "
                 f"Received: noise_multiplier={value}"
             )
-        _check_noise_multiplier(value)
+        check_noise_multiplier(value)
         self._noise_multiplier = float(value)
 
     @property
@@ -258,14 +247,6 @@ class PrivatePCA(keras.layers.Layer):
             "unit_norm": self.unit_norm,
             "whitening": self.whitening,
         }
-
-
-def _check_noise_multiplier(value: float) -> None:
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(
-            "Argument `noise_multiplier` must be a finite number, at least 0. "
-            f"Received: noise_multiplier={value}"
-        )
 
 
 def unit_rows(batch: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._checks import check_count
+
 
 @keras.saving.register_keras_serializable(package="keras_dp_ext")
 class Scattering(keras.layers.Layer):
@@ -60,11 +62,7 @@ class Scattering(keras.layers.Layer):
         kwargs.setdefault("trainable", False)
         super().__init__(**kwargs)
         for name, value in (("scales", scales), ("angles", angles)):
-            if value < 1 or value != int(value):
-                raise ValueError(
-                    f"Argument `{name}` must be a positive integer. "
-                    f"Received: {name}={value}"
-                )
+            check_count(name, value)
         self.scales, self.angles = int(scales), int(angles)
 
     @property

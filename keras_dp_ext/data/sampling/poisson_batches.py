@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._checks import check_integer
 from keras_dp_ext.accounting.sampling import Poisson, lots_per_epoch
 from keras_dp_ext.data.sampling import arrays, checks, pipeline
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
@@ -115,14 +116,14 @@ def poisson_batches(
     else:
         public_size = _public_size(batch_size, sampling_rate, num_examples)
         rate = float(sampling_rate)
-    checks.positive_integer("accumulation_steps", accumulation_steps)
+    check_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
         steps_per_epoch = (
             lots_per_epoch(num_examples, batch_size)
             if sampling_rate is None
             else max(1, round(1 / rate))
         )
-    checks.positive_integer("steps_per_epoch", steps_per_epoch)
+    check_integer("steps_per_epoch", steps_per_epoch)
     if not 0.0 < max_overflow_delta < 1.0:
         raise ValueError(
             "Argument `max_overflow_delta` must be between 0 and 1. "
@@ -134,7 +135,7 @@ def poisson_batches(
         physical_batch_size = _ROUND_TO * math.ceil(
             needed / (_ROUND_TO * accumulation_steps)
         )
-    checks.positive_integer("physical_batch_size", physical_batch_size)
+    check_integer("physical_batch_size", physical_batch_size)
     capacity = physical_batch_size * accumulation_steps
     if capacity < needed:
         raise ValueError(
@@ -181,7 +182,7 @@ def poisson_batches(
 
 def _public_size(batch_size: int, sampling_rate: float, num_examples: int) -> int:
     """The greatest number of examples for which the public numbers are right."""
-    checks.positive_integer("batch_size", batch_size)
+    check_integer("batch_size", batch_size)
     if not 0.0 < sampling_rate <= 1.0:
         raise ValueError(
             "Argument `sampling_rate` must be above 0 and at most 1. "

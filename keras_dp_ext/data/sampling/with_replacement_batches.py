@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._checks import check_integer
 from keras_dp_ext.accounting.sampling import WithReplacement, lots_per_epoch
 from keras_dp_ext.data.sampling import arrays, checks, pipeline
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
@@ -54,7 +55,7 @@ def with_replacement_batches(
     physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
     if steps_per_epoch is None:
         steps_per_epoch = lots_per_epoch(num_examples, batch_size)
-    checks.positive_integer("steps_per_epoch", steps_per_epoch)
+    check_integer("steps_per_epoch", steps_per_epoch)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         for num_lots in pipeline.blocks(steps_per_epoch):

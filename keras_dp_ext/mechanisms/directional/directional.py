@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from keras_dp_ext._checks import (
+    check_in,
+    check_noise_multiplier,
+    check_one_of,
+    check_positive,
+)
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.analysis.published_budget import PublishedBudget
-from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.mechanisms.checks import check_guarantee, check_noise_multiplier
-from keras_dp_ext.noise.base import check_positive
+from keras_dp_ext.mechanisms.base import GUARANTEES, Mechanism
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -86,22 +90,11 @@ class Directional(Mechanism):
     ):
         check_positive("l2_norm_clip", l2_norm_clip)
         check_noise_multiplier(noise_multiplier)
-        check_guarantee(guarantee)
-        if not 0 <= smoothing < 1:
-            raise ValueError(
-                "Argument `smoothing` must be in [0, 1). "
-                f"Received: smoothing={smoothing}"
-            )
-        if not 1 <= max_ratio <= 1e6:
-            raise ValueError(
-                "Argument `max_ratio` must be in [1, 1e6]. "
-                f"Received: max_ratio={max_ratio}"
-            )
-        if pruning_ratio is not None and not 0 < pruning_ratio < 1:
-            raise ValueError(
-                "Argument `pruning_ratio` must be in (0, 1), or None. "
-                f"Received: pruning_ratio={pruning_ratio}"
-            )
+        check_one_of("guarantee", guarantee, GUARANTEES)
+        check_in("smoothing", smoothing, "[0, 1)")
+        check_in("max_ratio", max_ratio, "[1, 1e6]")
+        if pruning_ratio is not None:
+            check_in("pruning_ratio", pruning_ratio, "(0, 1)")
         if isinstance(published_budget, Mapping):
             published_budget = PublishedBudget(**published_budget)
         self.direction = _plain_direction(direction)

@@ -1,0 +1,68 @@
+"""The base optimizer's own update, with what was released in place of a gradient."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+class BaseUpdate:
+    """The part of `PrivateOptimizer` that hands a release to Keras' optimizer class.
+
+    It stands between `PrivateOptimizer` and that class. A release is complete: it is
+    accumulated and reduced already, and the update runs in cross-replica context.
+    """
+
+    @property
+    def gradient_accumulation_steps(self) -> int | None:
+        """Batches that make up one lot, or `None` for one."""
+        if self._accumulation_steps_hidden or self._accumulation_steps == 1:
+            return None
+        return self._accumulation_steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, value):
+        # Set by the base class, which must not accumulate by itself.
+        assert value is None
+
+    _accumulation_steps = 1
+    _accumulation_steps_hidden = False
+
+    def _apply_average(self, averages, variables) -> None:
+        """Keras' own update, with what was released in place of a gradient."""
+        self._accumulation_steps_hidden = True
+        try:
+            super().apply(averages, variables)
+        finally:
+            self._accumulation_steps_hidden = False
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """Nothing to reduce: what was released is the same on all replicas."""
+        return list(grads_and_vars)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if tf.distribute.get_replica_context() is not None:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        values = [getattr(v, "value", v) for v in trainable_variables]
+        self._distributed_tf_update_step(
+            tf.distribute.get_strategy(),
+            list(zip(grads, values, strict=True)),
+            learning_rate,
+        )
+
+    def _apply_weight_decay(self, variables):
+        if tf.distribute.get_replica_context() is not None:
+            super()._apply_weight_decay(variables)
+            return
+        if self.weight_decay is None:
+            return
+        factor = self.learning_rate * self.weight_decay
+
+        def decay(value):
+            if self._use_weight_decay(value):
+                value.assign_sub(value * tf.cast(factor, value.dtype))
+
+        for variable in variables:
+            tf.distribute.get_strategy().extended.update(
+                getattr(variable, "value", variable), decay, group=False
+            )
