@@ -38,6 +38,28 @@ def scratch_graph(name: str) -> Any:
     return function_graph_class()(name)
 
 
+def graph_of_copies(name: str, copy_of: Callable[[Any], Any | None]) -> Any:
+    """A scratch graph in which copies stand for tensors of another graph.
+
+    The gradient function of `tf.custom_gradient` closes over tensors of the forward
+    graph. Where a copy of that graph is differentiated, it must find their copies.
+
+    Relies on `FuncGraph.capture`, through which tensors of other graphs enter (2.16).
+
+    Args:
+        name: Of the graph.
+        copy_of: From a tensor of another graph to what stands for it, or to `None`.
+    """
+
+    class GraphOfCopies(function_graph_class()):
+        def capture(self, tensor, *args, **kwargs):
+            copy = copy_of(tensor)
+            return super().capture(tensor, *args, **kwargs) if copy is None else copy
+
+    require(function_graph_class(), "capture")
+    return GraphOfCopies(name)
+
+
 def is_control_flow_body(graph: Any) -> bool:
     """Whether a graph is that of a branch or a loop, not of a function.
 

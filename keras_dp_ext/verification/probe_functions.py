@@ -278,7 +278,23 @@ class _TruthApart:
 
 def _truth_apart(losses, inputs, sources, variables, ops):
     graph = losses.graph
-    scratch = tf_internals.scratch_graph("probe")
+    copies: dict[int, tf.Tensor] = {}
+
+    def copy_of(tensor: tf.Tensor) -> tf.Tensor | None:
+        """Also of what only a custom gradient needs: it is not before the losses."""
+        if getattr(tensor, "graph", None) is not graph:
+            return None
+        if tensor.op.type != "Placeholder" and id(tensor) not in copies:
+            missing = graph_lib.ancestors([tensor], set(copies))
+            starts = [op.outputs[0] for op in missing if op.type == "Placeholder"]
+            known = {
+                **copies,
+                **{id(start): scratch.capture(start) for start in starts},
+            }
+            copies.update(graph_lib.copy_ops(missing, known, retrace_loops=True))
+        return copies.get(id(tensor))
+
+    scratch = tf_internals.graph_of_copies("probe", copy_of)
     with scratch.as_default():
         weights = tf.compat.v1.placeholder(losses.dtype, losses.shape)
         # Placeholders, not captures: these are given in each run.
@@ -292,7 +308,7 @@ def _truth_apart(losses, inputs, sources, variables, ops):
         for tensor in (*starts, *(handle for handle in handles if handle is not None)):
             if id(tensor) not in replaced:
                 replaced[id(tensor)] = scratch.capture(tensor)
-        copies = graph_lib.copy_ops(ops, replaced, retrace_loops=True)
+        copies.update(graph_lib.copy_ops(ops, replaced, retrace_loops=True))
         handles = [None if h is None else replaced[id(h)] for h in handles]
         floats = [
             replaced[id(tensor)] for tensor in sources if tensor.dtype.is_floating

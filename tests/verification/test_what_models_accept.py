@@ -123,3 +123,26 @@ def test_a_long_verification_says_what_is_going_on(capfd):
         pass
     time.sleep(0.6)
     assert "verifying" not in capfd.readouterr().err
+
+
+class OwnGradient(keras.layers.Layer):
+    """Its backward pass uses what the forward pass computes for it alone."""
+
+    def call(self, x):
+        @tf.custom_gradient
+        def tanh(x):
+            slope = 1.0 - tf.square(tf.tanh(x))
+            return tf.tanh(x), lambda dy: dy * slope
+
+        return tanh(keras.ops.fori_loop(0, 2, lambda _, value: value * 1.1, x))
+
+
+def test_a_custom_gradient_beside_a_loop(rng):
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(4), OwnGradient(), keras.layers.Dense(2)]
+    )
+    optimizer = dp.optimizers.DPSGD(learning_rate=0.1, noise_multiplier=1.0)
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    x, y = rng.normal(size=(20, 3)), rng.normal(size=(20, 2))
+    model.fit(x, y, batch_size=8, verbose=0)
+    assert int(optimizer.releases) == 3
