@@ -10,7 +10,10 @@ Subpackages load on first use, so that everything that needs no TensorFlow
 (`accounting`, `noise`, the command line) starts in a fraction of a second.
 """
 
+from __future__ import annotations
+
 import importlib
+from typing import Any
 
 from keras_dp_ext import _registration
 
@@ -62,7 +65,7 @@ _AT_THE_TOP = {
 __all__ = [*_SUBPACKAGES, *_AT_THE_TOP, "__version__"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _AT_THE_TOP:

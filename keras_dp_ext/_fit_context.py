@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
 
 if TYPE_CHECKING:
+    import keras
+
     from keras_dp_ext._compat.keras_internals import RunningTraining
 
 
@@ -129,7 +131,7 @@ def _input_spec(iterator: Any) -> Any:
     return spec[0] if isinstance(spec, (list, tuple)) and spec else spec
 
 
-def _read_dataset(model, dataset, common) -> FitContext:
+def _read_dataset(model: keras.Model, dataset: Any, common: Any) -> FitContext:
     from keras_dp_ext.data.sampling.label import sampling_of, why_unlabelled
     from keras_dp_ext.data.sampling.plain import NotPlainError, read_plain
 
@@ -176,7 +178,7 @@ def _num_rows(x: Any) -> int | None:
     return None
 
 
-def _batching(dataset) -> tuple[int | None, int | None]:
+def _batching(dataset: Any) -> tuple[int | None, int | None]:
     """Batch size of a `tf.data` pipeline, by its spec or `.batch(n)`, and its rows."""
     import keras
     import tensorflow as tf
@@ -193,7 +195,7 @@ def _batching(dataset) -> tuple[int | None, int | None]:
     return batch_size, _cardinality(batched)
 
 
-def _cardinality(dataset) -> int | None:
+def _cardinality(dataset: Any) -> int | None:
     import tensorflow as tf
 
     with tf.init_scope():  # Also while a training step is traced.

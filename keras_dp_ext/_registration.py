@@ -103,10 +103,10 @@ class StandIn:
 class _KerasFinder(importlib.abc.MetaPathFinder):
     """Finds Keras like everybody else, and registers once it has been imported."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._searching = False
 
-    def find_spec(self, fullname, path, target=None):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname != "keras" or self._searching:
             return None
         self._searching = True
@@ -118,7 +118,7 @@ class _KerasFinder(importlib.abc.MetaPathFinder):
             return spec
         execute = spec.loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: Any) -> None:
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)

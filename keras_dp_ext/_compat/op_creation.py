@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -35,7 +36,7 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
         if not hasattr(create, "_keras_dp_ext"):
 
             @functools.wraps(create)
-            def create_and_tell(self, *args, **kwargs):
+            def create_and_tell(self, *args: Any, **kwargs: Any) -> Any:
                 op = create(self, *args, **kwargs)
                 if _CANARY in op.name:
                     _canaries.add(op)
@@ -49,7 +50,7 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
             _observers.append(observer)
 
 
-def require_observed(graph) -> None:
+def require_observed(graph: Any) -> None:
     """Makes an op in a graph, and requires that it passed by.
 
     Raises:

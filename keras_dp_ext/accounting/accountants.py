@@ -248,7 +248,7 @@ ACCOUNTANTS = {"rdp": epsilon_rdp, "pld": epsilon_pld}
 
 
 def epsilon(
-    entries: Iterable[Entry], delta: float, accountant: str = "rdp", **options
+    entries: Iterable[Entry], delta: float, accountant: str = "rdp", **options: Any
 ) -> float:
     """Epsilon of all entries together.
 

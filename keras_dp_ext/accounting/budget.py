@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
 from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.calibration import calibrate_noise
 from keras_dp_ext.accounting.default_delta import default_delta, warn_of_large_delta
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.training_plan import TrainingPlan
+
+if TYPE_CHECKING:
+    from keras_dp_ext.accounting.accountants import Entry
 
 # What `dp.data.poisson_batches` may add to delta in each step: a training that is
 # calibrated here stays within its budget there.
@@ -40,18 +43,18 @@ def epsilon(
 
 
 def epsilon(
-    entries=None,
-    delta=None,
-    accountant="rdp",
-    conversion="tight",
+    entries: Iterable[Entry] | None = None,
+    delta: float | None = None,
+    accountant: str = "rdp",
+    conversion: str = "tight",
     *,
-    noise_multiplier=None,
-    num_examples=None,
-    batch_size=None,
-    epochs=None,
-    steps=None,
-    sampling="poisson",
-):
+    noise_multiplier: float | None = None,
+    num_examples: int | None = None,
+    batch_size: int | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    sampling: str = "poisson",
+) -> float:
     """Epsilon of a training with Gaussian noise, or of entries of a ledger.
 
     Args:
@@ -158,7 +161,7 @@ def checked_delta(delta: float | None, num_examples: int) -> float:
     return delta
 
 
-def _require(**arguments) -> None:
+def _require(**arguments: Any) -> None:
     missing = [f"`{name}`" for name, value in arguments.items() if value is None]
     if missing:
         raise ValueError(f"Argument {', '.join(missing)} must be given. Received: None")

@@ -105,7 +105,7 @@ def calibrate_noise(
     return math.exp(high[0])
 
 
-def _between(low, high, tolerance):
+def _between(low: float, high: float, tolerance: float) -> float:
     """Secant, pushed a little to the safe side, or the middle where it is flat."""
     width = high[0] - low[0]
     if not (math.isfinite(low[1]) and math.isfinite(high[1])) or width > 3:

@@ -28,7 +28,7 @@ class Event(abc.ABC):
     #: All event classes, by name.
     registry: ClassVar[dict[str, type[Event]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Event.registry[cls.__name__] = cls
 
@@ -62,7 +62,7 @@ class GaussianRelease(Event):
 
     noise_multiplier: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.noise_multiplier >= 0:
             raise ValueError(
                 "Argument `noise_multiplier` must be at least 0. "
@@ -70,13 +70,13 @@ class GaussianRelease(Event):
             )
         object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         # JSON has no infinity; `float` reads the string back.
         value = self.noise_multiplier
         return {"noise_multiplier": value if math.isfinite(value) else str(value)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
         return cls(float(config["noise_multiplier"]))
 
 
@@ -101,7 +101,7 @@ class NoiseRelease(Event):
     shifts: tuple[Profile, ...]
     replaced: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "noise", noises.get(self.noise))
         shifts = self.shifts
         if isinstance(shifts, Profile):
@@ -135,7 +135,7 @@ class NoiseRelease(Event):
             return GaussianRelease(math.inf)
         return GaussianRelease(self.noise.scale / sensitivity)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "noise": self.noise.serialize(),
             "shifts": [profile.serialize() for profile in self.shifts],
@@ -143,7 +143,7 @@ class NoiseRelease(Event):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
         shifts = tuple(Profile(**shift) for shift in config["shifts"])
         return cls(noises.get(config["noise"]), shifts, config["replaced"])
 
@@ -167,7 +167,7 @@ class CodebookRelease(Event):
     num_parameters: int
     replaced: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "noise", noises.get(self.noise))
 
     def magnitudes_and_counts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +181,7 @@ class CodebookRelease(Event):
         sensitivity = self.codebook.norm * (2.0 if self.replaced else 1.0)
         return GaussianRelease(self.noise.scale / sensitivity)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "noise": self.noise.serialize(),
             "codebook": self.codebook.serialize(),
@@ -190,7 +190,7 @@ class CodebookRelease(Event):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
         from keras_dp_ext.bounding import codebook
 
         return cls(
@@ -214,11 +214,11 @@ class FullBatchRelease(Event):
 
     event: Event
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"event": self.event.serialize()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
         return cls(get(config["event"]))
 
 
@@ -237,7 +237,7 @@ class ComposedRelease(Event):
 
     events: tuple[Event, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
         self.parts()
 
@@ -258,11 +258,11 @@ class ComposedRelease(Event):
         merged = math.inf if precision == 0 else precision**-0.5
         return (*full, GaussianRelease(merged))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"events": [event.serialize() for event in self.events]}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
         return cls(tuple(get(event) for event in config["events"]))
 
 
@@ -282,7 +282,7 @@ class ScheduledRelease(Event):
     starts: tuple[int, ...]
     events: tuple[Event, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "starts", tuple(int(s) for s in self.starts))
         object.__setattr__(self, "events", tuple(self.events))
         ascending = all(a < b for a, b in itertools.pairwise(self.starts))
@@ -301,14 +301,14 @@ class ScheduledRelease(Event):
         """What release number `release` is, counted from 0."""
         return self.events[bisect.bisect_right(self.starts, release) - 1]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "starts": list(self.starts),
             "events": [event.serialize() for event in self.events],
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Mapping[str, Any]) -> Event:
         return cls(config["starts"], tuple(get(event) for event in config["events"]))
 
 

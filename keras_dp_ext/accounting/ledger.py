@@ -256,7 +256,7 @@ class Ledger:
         account, total = Account.deserialize(json.loads(text))
         return cls._of(account, None if total is None else lambda: total)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Ledger.from_json, (self.to_json(),)
 
     # Several ledgers --------------------------------------------------------

@@ -41,7 +41,7 @@ class Profile:
     magnitudes: tuple[float, ...]
     counts: tuple[int, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         magnitudes = tuple(float(m) for m in self.magnitudes)
         counts = tuple(int(c) for c in self.counts)
         if (

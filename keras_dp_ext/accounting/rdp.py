@@ -119,7 +119,9 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _gaussian_rdp(multiplier: float, rate: float, orders: Sequence[float]):
+def _gaussian_rdp(
+    multiplier: float, rate: float, orders: Sequence[float]
+) -> np.ndarray:
     """The sampled Gaussian mechanism, by dp_accounting."""
     if rate == 0 or math.isinf(multiplier):
         return np.zeros(len(orders))
@@ -202,18 +204,18 @@ def noise_rdp(
     return cumulants / (orders - 1.0)
 
 
-def _event_moments(event, powers: np.ndarray, times: int) -> np.ndarray:
+def _event_moments(event: Event, powers: np.ndarray, times: int) -> np.ndarray:
     magnitudes, counts = event.magnitudes_and_counts()
     rows = 2 * times if event.replaced else times
     return log_vector_moments(event.noise, magnitudes, counts, powers, rows)
 
 
 @functools.lru_cache(maxsize=64)
-def _block_moments(event, block: int, times: int) -> np.ndarray:
+def _block_moments(event: Event, block: int, times: int) -> np.ndarray:
     return _read_only(_event_moments(event, _POWER_BLOCKS[block], times))
 
 
-def _integer_moments(event, greatest: int, times: int) -> np.ndarray:
+def _integer_moments(event: Event, greatest: int, times: int) -> np.ndarray:
     """Upper bounds on log E[L**k] for k = 0, ..., greatest.
 
     log E[L**k] is convex in k, so chords between computed powers lie above it.

@@ -16,7 +16,7 @@ class Sampling:
     #: All sampling classes, by name.
     registry: ClassVar[dict[str, type[Sampling]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Sampling.registry[cls.__name__] = cls
 
@@ -79,12 +79,12 @@ class Poisson(Sampling):
             )
         return Sampling.adjacency
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_in("rate", self.rate, "[0, 1]")
         check_in("overflow_delta", self.overflow_delta, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
-    def describe(self):
+    def describe(self) -> str:
         return f"Poisson sampling, each example with probability {self.rate:.6g}"
 
 
@@ -102,14 +102,14 @@ class WithReplacement(Sampling):
     batch_size: int
     num_examples: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("num_examples", self.num_examples)
         check_count("batch_size", self.batch_size)
 
-    def if_poisson(self):
+    def if_poisson(self) -> Sampling:
         return Poisson(min(1.0, self.batch_size / self.num_examples))
 
-    def describe(self):
+    def describe(self) -> str:
         return (
             f"{self.batch_size} draws with replacement from "
             f"{self.num_examples} examples"
@@ -131,15 +131,15 @@ class Shuffled(Sampling):
     steps_per_epoch: int
     rate: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("steps_per_epoch", self.steps_per_epoch)
         check_in("rate", self.rate, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
-    def participations(self, releases):
+    def participations(self, releases: int) -> int:
         return -(-releases // self.steps_per_epoch)
 
-    def windows(self, start, stop):
+    def windows(self, start: int, stop: int) -> Any:
         # As many releases as an epoch has can hold the end of one pass and the
         # beginning of the next, and an example twice: they count apart.
         next_pass = -(-start // self.steps_per_epoch) * self.steps_per_epoch
@@ -147,10 +147,10 @@ class Shuffled(Sampling):
             return [next_pass - start, stop - next_pass]
         return [stop - start]
 
-    def if_poisson(self):
+    def if_poisson(self) -> Sampling:
         return Poisson(self.rate)
 
-    def describe(self):
+    def describe(self) -> str:
         return (
             f"shuffled batches, {self.steps_per_epoch} releases in an epoch: one "
             "participation per epoch, no amplification"
@@ -161,7 +161,7 @@ class Shuffled(Sampling):
 class FullBatch(Sampling):
     """Every example takes part in every release."""
 
-    def describe(self):
+    def describe(self) -> str:
         return "the full data set in every release, no amplification"
 
 
@@ -173,7 +173,7 @@ class Unknown(Sampling):
     every release is a bound.
     """
 
-    def describe(self):
+    def describe(self) -> str:
         return "unknown"
 
 

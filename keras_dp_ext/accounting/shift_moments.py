@@ -122,7 +122,7 @@ def _is_convex(noise: Noise, top: float, powers: np.ndarray) -> np.ndarray:
     return np.all(slopes[1:] >= slopes[:-1] * (1.0 - 1e-6), axis=0)
 
 
-def _interpolate(noise, grid, powers):
+def _interpolate(noise: Noise, grid: np.ndarray, powers: np.ndarray) -> np.ndarray:
     """Upper bounds at the points of a grid, by one polynomial for each octave."""
     # Octaves of the standard density, so that all scales share them: a search
     # for a scale evaluates hardly more moments than a single scale does.

@@ -40,7 +40,7 @@ class TrainingPlan:
     sampling: str = "poisson"
     overflow_delta: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("num_examples", "batch_size"):
             check_count(name, getattr(self, name))
         if self.batch_size > self.num_examples:

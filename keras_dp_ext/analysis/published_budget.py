@@ -29,7 +29,7 @@ class PublishedBudget:
     steps: int
     split: float = 1 / 8
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.epsilon > 0:
             raise ValueError(
                 f"Argument `epsilon` must be positive. Received: epsilon={self.epsilon}"

@@ -140,14 +140,16 @@ def audit_fit(
     return findings.summary(tuple(tried), adjacency)
 
 
-def _run(train, arrays, example, replay: Replay) -> Replay:
+def _run(
+    train: Callable[..., Any], arrays: Any, example: Any, replay: Replay
+) -> Replay:
     replay.run(train, with_last(arrays, example))
     if replay.error is not None:
         raise replay.error
     return replay
 
 
-def _chosen(arrays, examples) -> dict[str, Example]:
+def _chosen(arrays: Any, examples: Any) -> dict[str, Example]:
     if isinstance(examples, Mapping):
         return dict(examples)
     known = worst_examples(arrays)
@@ -305,7 +307,7 @@ class _Findings:
         )
 
 
-def _shifts(tape, before):
+def _shifts(tape: Any, before: Any) -> Any:
     """For each release that both runs made: its shift, and what is claimed of it."""
     claim = tape.optimizer._own_claim()
     sums, others, deviations, steps = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from keras_dp_ext.audit.neighbours import Neighbours, worst_neighbours
 from keras_dp_ext.audit.simulation import STAGES, Simulation
 from keras_dp_ext.audit.threshold import best_threshold
 from keras_dp_ext.mechanisms.base import Mechanism
+
+if TYPE_CHECKING:
+    from keras_dp_ext.accounting.events import Event
 
 # Draws from which the spread of the noise is measured, and numbers at most.
 _NOISE_DRAWS = 2048
@@ -143,7 +146,9 @@ def audit_mechanism(
     )
 
 
-def _resolve(audited, shapes, group) -> tuple[Mechanism, list, int]:
+def _resolve(
+    audited: Any, shapes: Sequence[Any], group: Any
+) -> tuple[Mechanism, list, int]:
     """The mechanism, the shapes and the microbatches of what is to be audited."""
     optimizer = None
     if not isinstance(audited, Mechanism):
@@ -234,7 +239,7 @@ def _claimed(
     """The proven and the published epsilon of the audited releases."""
     sampling = FullBatch() if sampling_rate == 1 else Poisson(sampling_rate)
 
-    def epsilon(event) -> float:
+    def epsilon(event: Event) -> float:
         entries = [(event, sampling, steps)]
         try:
             return accounting.epsilon(entries, delta, accountant="pld")
@@ -254,7 +259,14 @@ def _claimed(
     return proven, published
 
 
-def _check(delta, runs, steps, sampling_rate, confidence, stage) -> None:
+def _check(
+    delta: float,
+    runs: int,
+    steps: int,
+    sampling_rate: float,
+    confidence: float,
+    stage: str,
+) -> None:
     check_in("delta", delta, "[0, 1)")
     check_count("runs", runs, least=100)
     check_count("steps", steps)

@@ -174,7 +174,7 @@ def guess_canaries(
     return max(results)
 
 
-def _mislabel(x, y, num_canaries, random):
+def _mislabel(x: Any, y: Any, num_canaries: int, random: np.random.Generator) -> Any:
     """Takes canaries out of the data, each with a wrong label of that data."""
     if not np.issubdtype(y.dtype, np.integer):
         raise ValueError(
@@ -195,7 +195,15 @@ def _mislabel(x, y, num_canaries, random):
     return x[kept], y[kept], (x[chosen], wrong.astype(y.dtype))
 
 
-def _fit(model, x, y, batch_size, epochs, delta, verbose) -> None:
+def _fit(
+    model: keras.Model,
+    x: Any,
+    y: Any,
+    batch_size: int,
+    epochs: int,
+    delta: float,
+    verbose: Any,
+) -> None:
     from keras_dp_ext.callbacks import PrivacyAccountant
     from keras_dp_ext.data import poisson_batches
 

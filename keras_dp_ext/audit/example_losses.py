@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class _PerExample(keras.losses.Loss):
     """Lifts a function of a batch to a Keras loss that does not reduce."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(reduction="none")
         self._function = function
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         return self._function(y_true, y_pred)
 
 

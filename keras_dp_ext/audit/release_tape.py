@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -50,7 +51,7 @@ class ReleaseTape:
         self._draw_noise, self._refine = mechanism.draw_noise, mechanism.refine
         mechanism.draw_noise, mechanism.refine = self.draw_noise, self.refine
 
-    def _variable(self, shape, dtype):
+    def _variable(self, shape: Sequence[int], dtype: Any) -> Any:
         # Not the optimizer's own: nothing but what has been noised is written to it.
         variable = keras.Variable(
             shape=shape, dtype=dtype, initializer="zeros", trainable=False
@@ -58,7 +59,9 @@ class ReleaseTape:
         self.variables.append(variable)
         return variable
 
-    def draw_noise(self, shapes, seed, step):
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         """The mechanism's own noise, and how large it is in each coordinate."""
         noise = self._draw_noise(shapes, seed, step)
         flat = self._flat(noise)
@@ -66,7 +69,7 @@ class ReleaseTape:
         self._drawn = (flat, flat / normals)
         return noise
 
-    def refine(self, noised, step):
+    def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         """The mechanism's own refinement of what this run, or the other, released."""
         flat = self._flat(noised)
         # A run that releases more often than the tape holds is an error later.
@@ -87,11 +90,11 @@ class ReleaseTape:
         ]
         return self._refine(noised, step)
 
-    def _write(self, variable, index, row) -> None:
+    def _write(self, variable: Any, index: int, row: Any) -> None:
         old = tf.convert_to_tensor(variable)
         variable.assign(tf.tensor_scatter_nd_update(old, [[index]], row[tf.newaxis]))
 
-    def _flat(self, values) -> tf.Tensor:
+    def _flat(self, values: Any) -> tf.Tensor:
         """All values in a row, padded: an update may be of some variables only."""
         flat = tf.concat(
             [tf.cast(tf.reshape(value, [-1]), tf.float32) for value in values], axis=0
@@ -118,9 +121,9 @@ class ReleaseTape:
         return getattr(self, f"_{what}").numpy()[: self.count]
 
 
-def _values(optimizer) -> list:
+def _values(optimizer: Any) -> list:
     return list(optimizer._trainable_variables)
 
 
-def _sizes(values) -> list[int]:
+def _sizes(values: Any) -> list[int]:
     return [value.shape.num_elements() for value in values]

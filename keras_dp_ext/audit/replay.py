@@ -8,7 +8,7 @@ import gc
 import random
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -94,7 +94,9 @@ class Replay:
             tf_internals.resource_variable_class(), "__init__", self._init_variable
         )
 
-    def _build(self, original, optimizer, variables):
+    def _build(
+        self, original: Callable[..., Any], optimizer: Any, variables: Sequence[Any]
+    ) -> None:
         original(optimizer, variables)
         if any(tape.optimizer is optimizer for tape in self.tapes):
             return
@@ -102,7 +104,7 @@ class Replay:
         follows = before[len(self.tapes)] if len(self.tapes) < len(before) else None
         self.tapes.append(ReleaseTape(optimizer, self._max_releases, follows))
 
-    def _new_key(self, original, source):
+    def _new_key(self, original: Callable[..., Any], source: Any) -> Any:
         if source._seed is not None:
             return original(source)  # Its own, which may repeat: that is a finding.
         shape = original(source).shape
@@ -110,22 +112,32 @@ class Replay:
         key = np.random.SeedSequence([self._seed, self._keys])
         return key.generate_state(int(np.prod(shape))).view(np.int32).reshape(shape)
 
-    def _default_rng(self, original, seed=None):
+    def _default_rng(self, original: Callable[..., Any], seed: Any = None) -> Any:
         if seed is None:
             self._generators += 1
             seed = [self._seed, self._generators]
         return original(seed)
 
-    def _add_metric_variable(self, original, metric, *args, **kwargs):
+    def _add_metric_variable(
+        self, original: Callable[..., Any], metric: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         variable = original(metric, *args, **kwargs)
         self._metric_variables.append(variable)
         return variable
 
-    def _init_variable(self, original, variable, *args, **kwargs):
+    def _init_variable(
+        self, original: Callable[..., Any], variable: Any, *args: Any, **kwargs: Any
+    ) -> None:
         original(variable, *args, **kwargs)
         self._variables.append(weakref.ref(variable))
 
-    def _adapt(self, original, layer, *args, **kwargs):
+    def _adapt(
+        self,
+        original: Callable[..., Any],
+        layer: keras.layers.Layer,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         """A release beside the optimizers': recorded, and repeated, as those are."""
         original(layer, *args, **kwargs)
         number = len(self.adapted)
@@ -137,14 +149,22 @@ class Replay:
 
     # Lots --------------------------------------------------------------------
 
-    def _batches_from_indices(self, original, source, x, *args, masked, **kwargs):
+    def _batches_from_indices(
+        self,
+        original: Callable[..., Any],
+        source: Any,
+        x: Any,
+        *args: Any,
+        masked: bool,
+        **kwargs: Any,
+    ) -> Any:
         number = self.pipelines
         self.pipelines += 1
         self.all_lots_masked = self.all_lots_masked and masked
         num_examples = len(tf.nest.flatten(x)[0])
         epochs = iter(range(2**31))
 
-        def coupled(_):
+        def coupled(_: Any) -> Any:
             key = (number, next(epochs))
             self._indices[key] = self._lots_of_epoch(
                 source, key, num_examples, label=dataset.dp_sampling
@@ -153,10 +173,10 @@ class Replay:
 
         dataset = original(coupled, x, *args, masked=masked, **kwargs)
 
-        def count():
+        def count() -> None:
             self.lots += 1 / dataset.dp_sampling.accumulation_steps
 
-        def counted(*batch):
+        def counted(*batch: Any) -> Any:
             with tf.control_dependencies([tf.numpy_function(count, [], [])]):
                 return tf.nest.map_structure(
                     lambda leaf: None if leaf is None else tf.identity(leaf), batch
@@ -166,7 +186,9 @@ class Replay:
         dataset = dataset.map(counted)
         return dataset
 
-    def _lots_of_epoch(self, source, key, num_examples, label) -> list[np.ndarray]:
+    def _lots_of_epoch(
+        self, source: Any, key: tf.Tensor, num_examples: int, label: Any
+    ) -> list[np.ndarray]:
         random_lots = np.random.Generator(np.random.PCG64([self._seed, *key]))
         known = self._follows and self._follows._indices.get(key)
         if not known:
@@ -226,11 +248,11 @@ class Replay:
         return values
 
 
-def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]):
+def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Any:
     """Lets all calls of `owner.name` pass through `wrapper(original, ...)`."""
     original = getattr(owner, name)
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> tf.Tensor:
         return wrapper(original, *args, **kwargs)
 
     return mock.patch.object(owner, name, call)

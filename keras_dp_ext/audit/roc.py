@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Roc:
     def _curve(self) -> tuple[np.ndarray, np.ndarray]:
         thresholds = np.unique(np.concatenate([self.positive, self.negative]))[::-1]
 
-        def at_least(scores):
+        def at_least(scores: np.ndarray) -> Any:
             ranked = np.sort(scores)
             below = np.searchsorted(ranked, thresholds, side="left")
             return np.append(0.0, (len(scores) - below) / len(scores))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -62,7 +63,14 @@ class Simulation:
             self.mechanism.release_direction(zeros, self._fresh_key(), 0)
         self._initial = [variable.numpy() for variable in self._state]
 
-    def _add_variable(self, shape, dtype, name, initializer="zeros", saved=True):
+    def _add_variable(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        name: str,
+        initializer: str = "zeros",
+        saved: Any = True,
+    ) -> Any:
         del saved  # Nothing is saved here.
         variable = keras.Variable(
             initializer, shape=tuple(shape), dtype=dtype, name=name, trainable=False
@@ -80,8 +88,8 @@ class Simulation:
         """`[draws, parameters]`: noise of the first release, again and again."""
 
         @tf.function(jit_compile=self._jit_compile, autograph=False)
-        def draw(key):
-            def one(index):
+        def draw(key: tf.Tensor) -> Any:
+            def one(index: int) -> Any:
                 seed = tf.random.experimental.stateless_fold_in(key, index)
                 step = tf.constant(0, tf.int64)
                 return _flat(self.mechanism.draw_noise(self.shapes, seed, step))
@@ -117,7 +125,7 @@ class Simulation:
         chunk = min(runs, max(1, _CHUNK_NUMBERS // (steps * self.num_parameters)))
         simulate = self._compiled(neighbours, chunk, steps, sampling_rate, stage)
 
-        def chunks(included: bool):
+        def chunks(included: bool) -> Any:
             for done in range(0, runs, chunk):
                 observed, shift = simulate(self._fresh_key(), tf.constant(included))
                 size = min(chunk, runs - done)
@@ -125,13 +133,15 @@ class Simulation:
 
         return {"absent": chunks(False), "present": chunks(True)}
 
-    def _compiled(self, neighbours, chunk, steps, sampling_rate, stage):
+    def _compiled(
+        self, neighbours: Any, chunk: int, steps: int, sampling_rate: float, stage: str
+    ) -> Any:
         # What comes after the only release cannot change what it reveals.
         refines = stage == "refine" or steps > 1
         # Without a past, every run begins in the same state.
         bounds_once = steps == 1 or not self._state
 
-        def bounds():
+        def bounds() -> Any:
             absent, present = (
                 _flat(
                     self.mechanism.bound(
@@ -144,7 +154,9 @@ class Simulation:
             )
             return absent, present - absent
 
-        def release(key, step, included, bounded):
+        def release(
+            key: tf.Tensor, step: tf.Tensor, included: Any, bounded: Any
+        ) -> Any:
             absent, shift = bounded or bounds()
             noise_seed, coin_seed = (
                 tf.random.experimental.stateless_fold_in(key, 2 * step + part)
@@ -164,10 +176,10 @@ class Simulation:
             return observed - absent, shift
 
         @tf.function(jit_compile=self._jit_compile, autograph=False)
-        def simulate(key, included):
+        def simulate(key: tf.Tensor, included: Any) -> Any:
             bounded = bounds() if bounds_once else None
 
-            def one_run(index):
+            def one_run(index: int) -> Any:
                 run_key = tf.random.experimental.stateless_fold_in(key, index)
                 if refines:
                     for variable, value in zip(self._state, self._initial, strict=True):
@@ -182,7 +194,7 @@ class Simulation:
                     parallel_iterations=1,
                 )
 
-            def observed_only(index):
+            def observed_only(index: int) -> Any:
                 return one_run(index)[0]
 
             if bounded:

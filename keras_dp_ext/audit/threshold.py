@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -90,7 +91,9 @@ def best_threshold(
     )
 
 
-def _bounds(above, trials, delta, error, method):
+def _bounds(
+    above: np.ndarray, trials: Any, delta: float, error: float, method: str
+) -> Any:
     """Epsilon and what it follows from, for every count of scores above."""
     # Half of the error for each of the two rates.
     _, fpr = stats.clopper_pearson(above[0], trials[0], error / 2)

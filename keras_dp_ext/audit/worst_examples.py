@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def _filled(example: Example, value: float) -> Example:
     )
 
 
-def _extreme(array: np.ndarray, choose) -> np.ndarray:
+def _extreme(array: np.ndarray, choose: Callable[..., Any]) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.number):
         return array[0]
     return np.full_like(array[0], choose(array))

@@ -25,7 +25,7 @@ class Bound(abc.ABC):
     #: All subclasses, by class name.
     registry: ClassVar[dict[str, type[Bound]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Bound.registry[cls.__name__] = cls
 

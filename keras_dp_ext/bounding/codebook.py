@@ -111,7 +111,7 @@ class Codebook:
     layer_sizes: tuple[int, ...] | None = None
     layer_norms: tuple[float, ...] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "distribution", _distributions(self.distribution))
         check_positive("norm", self.norm)
         check_count("size", self.size)
@@ -122,7 +122,7 @@ class Codebook:
         object.__setattr__(self, "seed", int(self.seed))
         self._check_layers()
 
-    def _check_layers(self):
+    def _check_layers(self) -> None:
         if self.layer_sizes is None:
             if self.layer_norms is not None:
                 raise ValueError(

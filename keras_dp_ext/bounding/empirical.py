@@ -30,7 +30,7 @@ class EmpiricalDistribution:
     edges: tuple[float, ...]
     counts: tuple[float, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         edges = tuple(float(edge) for edge in self.edges)
         counts = tuple(float(count) for count in self.counts)
         if (

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.accounting.sensitivity import CodebookSensitivity
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.base import Bound
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.accounting.sensitivity import Sensitivity
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Encoding(Bound):
     codebook: Any = None
     ranking: str = "bucket"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_one_of("ranking", self.ranking, codebooks.RANKINGS)
         object.__setattr__(self, "codebook", codebooks.get(self.codebook))
 
@@ -47,7 +53,7 @@ class Encoding(Bound):
                 f"{sizes}, as its `layer_sizes`. Received: layer_sizes={layers}"
             )
 
-    def sum(self, gradients):
+    def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         from keras_dp_ext.bounding.encoding import encode_rows
         from keras_dp_ext.gradients.chunks import chunk_bytes
 
@@ -59,11 +65,11 @@ class Encoding(Bound):
         # Encoding holds about three arrays of integers beside the gradients.
         return gradients.sum_of(row_map, max(1, chunk_bytes() // 2))
 
-    def sensitivity(self, num_parameters):
+    def sensitivity(self, num_parameters: int) -> Sensitivity:
         return CodebookSensitivity(self.codebook, num_parameters)
 
 
-def _fused(row_map):
+def _fused(row_map: Any) -> Any:
     """Compiles a row map by XLA, also where the model is trained without it.
 
     Bucket ranking is a dozen passes over all per-example gradients, which XLA

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -92,7 +93,7 @@ def _top_bits(group: Sequence[tf.Tensor]) -> tf.Tensor:
     )
 
 
-def _choose(rankings, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
+def _choose(rankings: Any, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
     """`[chunk]`: the index of the vector of the greatest cosine with each row."""
     similarity = tf.add_n(
         [
@@ -110,7 +111,7 @@ def _choose(rankings, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
     return tf.argmax(cosine, axis=1, output_type=tf.int32)
 
 
-def _rank_by_buckets(group: Sequence[tf.Tensor], block: Block):
+def _rank_by_buckets(group: Sequence[tf.Tensor], block: Block) -> Any:
     """Sums of magnitudes by step (approximate), and caps for every coordinate."""
     num_rows = tf.shape(group[0])[0]
     top = _top_bits(group)
@@ -175,7 +176,7 @@ def _count_at_most(
     return count
 
 
-def _rank_exactly(group: Sequence[tf.Tensor], block: Block):
+def _rank_exactly(group: Sequence[tf.Tensor], block: Block) -> Any:
     """As `_rank_by_buckets`, by sorting: Algorithm 2 as printed."""
     magnitude = tf.abs(tf.concat(group, axis=1))
     step_of_position = tf.searchsorted(

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.sensitivity import L1Sensitivity
 from keras_dp_ext.bounding.base import Bound
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.accounting.sensitivity import Sensitivity
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +34,15 @@ class L1Clip(Bound):
 
     l1_norm_clip: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("l1_norm_clip", self.l1_norm_clip)
 
-    def sum(self, gradients):
+    def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf
 
         from keras_dp_ext.gradients.base import WeightedRows
 
-        def clip(rows):
+        def clip(rows: Any) -> Any:
             norm = tf.add_n(
                 [
                     tf.reduce_sum(tf.abs(row), axis=list(range(1, row.shape.rank)))
@@ -46,5 +53,5 @@ class L1Clip(Bound):
 
         return gradients.sum_of(clip)
 
-    def sensitivity(self, num_parameters):
+    def sensitivity(self, num_parameters: int) -> Sensitivity:
         return L1Sensitivity(self.l1_norm_clip)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.accounting.sensitivity import Sensitivity
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +38,15 @@ class L2Clip(Bound):
 
     l2_norm_clip: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("l2_norm_clip", self.l2_norm_clip)
 
-    def sum(self, gradients):
+    def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf
 
         norm = tf.sqrt(gradients.norm_squared())
         # A row of norm 0 keeps its zeros: C / 0 is infinite, the minimum is 1.
         return gradients.weighted_sum(tf.minimum(1.0, self.l2_norm_clip / norm))
 
-    def sensitivity(self, num_parameters):
+    def sensitivity(self, num_parameters: int) -> Sensitivity:
         return L2Sensitivity(self.l2_norm_clip)

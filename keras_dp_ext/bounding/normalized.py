@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.accounting.sensitivity import Sensitivity
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +41,15 @@ class Normalized(Bound):
     l2_norm_clip: float = 1.0
     stability: float = 0.01
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("l2_norm_clip", self.l2_norm_clip)
         check_positive("stability", self.stability)
 
-    def sum(self, gradients):
+    def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf
 
         norm = tf.sqrt(gradients.norm_squared())
         return gradients.weighted_sum(self.l2_norm_clip / (norm + self.stability))
 
-    def sensitivity(self, num_parameters):
+    def sensitivity(self, num_parameters: int) -> Sensitivity:
         return L2Sensitivity(self.l2_norm_clip)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.accounting.sensitivity import Sensitivity
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +46,7 @@ class TanhFilter(Bound):
     l2_norm_clip: float | None = 1.0
     chunk_bytes: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("output_range", "active_range", "slope"):
             check_positive(name, getattr(self, name))
         if self.l2_norm_clip is not None:
@@ -58,7 +65,7 @@ class TanhFilter(Bound):
                 f"Received: chunk_bytes={self.chunk_bytes}"
             )
 
-    def sum(self, gradients):
+    def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         from keras_dp_ext.bounding.tanh import tanh_rows
 
         rows = tanh_rows(
@@ -66,7 +73,7 @@ class TanhFilter(Bound):
         )
         return gradients.sum_of(rows, self.chunk_bytes)
 
-    def sensitivity(self, num_parameters):
+    def sensitivity(self, num_parameters: int) -> Sensitivity:
         if self.l2_norm_clip is not None:
             return L2Sensitivity(self.l2_norm_clip)
         return L2Sensitivity(self.output_range * math.sqrt(num_parameters))

@@ -40,7 +40,7 @@ class AtomicBackup(keras.callbacks.BackupAndRestore):
             os.fspath(backup_dir), save_freq, delete_checkpoint=delete_checkpoint
         )
 
-    def _save_model(self):
+    def _save_model(self) -> None:
         os.makedirs(self.backup_dir, exist_ok=True)
         weights = os.path.join(self.backup_dir, "next.weights.h5")
         self.model.save_weights(weights, overwrite=True)

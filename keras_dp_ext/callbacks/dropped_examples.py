@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import keras
 
@@ -34,12 +35,12 @@ class DroppedExamples(keras.callbacks.Callback):
     1
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         #: How many have been dropped since the training began.
         self.total = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         if not hasattr(optimizer, "_count_dropped"):
             raise ValueError(
@@ -53,7 +54,7 @@ class DroppedExamples(keras.callbacks.Callback):
         # Counting is part of the step, which may have been traced without it.
         self.model.make_train_function(force=True)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         total = int(self._counter.numpy()) - self._before
         dropped, self.total = total - self.total, total
         if logs is not None:

@@ -49,7 +49,7 @@ class FullBatchDirection(keras.callbacks.Callback):
         self._num_examples = len(tf.nest.flatten(x)[0])
         self._seeds = None if noise_seed is None else np.random.default_rng(noise_seed)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         mechanism = getattr(self.model.optimizer, "mechanism", None)
         if not getattr(mechanism, "needs_direction", False):
             raise ValueError(
@@ -69,10 +69,12 @@ class FullBatchDirection(keras.callbacks.Callback):
         self._sum_gradients = tf.function(self._sum_of_gradients)
         self._release_first()
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._release_first()
 
-    def _release_first(self):
+    def _release_first(self) -> None:
         """Makes a direction for the coming release, unless there is one.
 
         The first must exist before Keras traces the training step; the others
@@ -99,7 +101,7 @@ class FullBatchDirection(keras.callbacks.Callback):
             ]
         return [total / self._num_examples for total in totals]
 
-    def _sum_of_gradients(self, x, y):
+    def _sum_of_gradients(self, x: Any, y: Any) -> Any:
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
             prediction = self.model(x, training=True)

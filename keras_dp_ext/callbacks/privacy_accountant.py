@@ -122,12 +122,12 @@ class PrivacyAccountant(keras.callbacks.Callback):
 
     # Keras' protocol ------------------------------------------------------
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         self._callback_list = keras_internals.calling_callback_list()
         _move_to_front(self, self._callback_list)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._optimizer()
         self._context = find_fit()
         if self._context is not None:
@@ -135,13 +135,15 @@ class PrivacyAccountant(keras.callbacks.Callback):
         # Other callbacks may still restore a checkpoint: open the segment later.
         self._opened = False
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if not self._opened:
             self._open_segment()
             self._opened = True
         self._live = self._live_epsilon()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         if self._live is not None and logs is not None:
             logs["epsilon"] = self._live.after(batch, self._limit)
         if self.target_epsilon is None:
@@ -156,7 +158,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
             if self._releases_at_least + per_execution > self._limit:
                 self.model.stop_training = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         logs = {} if logs is None else logs
         logs["epsilon"] = self.epsilon
         if not self._warned_of_loss:
@@ -165,7 +167,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if published is not None:
             logs["published_epsilon"] = published
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if not self._opened:
             return
         self._optimizer().on_claim_change(None)

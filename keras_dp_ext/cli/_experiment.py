@@ -192,7 +192,7 @@ class Experiment:
         own = describe.mechanism_class(self.settings.mechanism)
         return own.arguments_at(multiplier, **self.recipe.mechanism_arguments)
 
-    def _optimizer(self, mechanism_arguments: dict[str, Any]):
+    def _optimizer(self, mechanism_arguments: dict[str, Any]) -> Any:
         recipe = self.recipe
         rate: Any = recipe.learning_rate
         if recipe.final_learning_rate is not None:

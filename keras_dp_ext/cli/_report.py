@@ -38,7 +38,7 @@ class HistoryWriter(keras.callbacks.Callback):
         super().__init__()
         self._path = path
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         row = {
             **{name: value for name, value in (logs or {}).items() if name in COLUMNS},
             "epoch": epoch + 1,
@@ -63,7 +63,7 @@ class ModelWriter(keras.callbacks.Callback):
         super().__init__()
         self._path = path
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         save_model(self.model, self._path)
 
 
@@ -116,7 +116,9 @@ def write_figure(plot: Callable[..., None], *arguments: Any) -> None:
         warnings.warn(str(error), stacklevel=2)
 
 
-def plot_training(history: Sequence[Mapping[str, float]], title: str, path: Path):
+def plot_training(
+    history: Sequence[Mapping[str, float]], title: str, path: Path
+) -> None:
     """Accuracy and epsilon per epoch, as a PNG file."""
     pyplot = _pyplot()
     figure, accuracy_axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
@@ -138,7 +140,7 @@ def plot_training(history: Sequence[Mapping[str, float]], title: str, path: Path
 
 def plot_comparison(
     curves: Mapping[str, Sequence[tuple[float, float, float]]], title: str, path: Path
-):
+) -> None:
     """Accuracy against epsilon for several mechanisms, as a PNG file.
 
     Args:
@@ -164,7 +166,7 @@ def plot_comparison(
     pyplot.close(figure)
 
 
-def _pyplot():
+def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:

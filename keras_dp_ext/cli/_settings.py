@@ -67,7 +67,7 @@ class Settings:
     seed: int | None = None
     target: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_name(self.dataset)
         if (self.target is not None) != str(self.dataset).endswith(".csv"):
             raise ValueError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from keras_dp_ext._own_code import is_own
 
 if TYPE_CHECKING:
-    from keras_dp_ext.accounting import Sampling, TrainingPlan
+    from keras_dp_ext.accounting import Claim, Sampling, TrainingPlan
 
 _MECHANISMS = ("dpsgd", "encoding", "tanh", "directional")
 _NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
@@ -144,7 +144,7 @@ class Training:
 
     arguments: argparse.Namespace
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         arguments = self.arguments
         self.plan  # noqa: B018 (checks the numbers)
         if arguments.delta is not None:
@@ -204,7 +204,7 @@ class Training:
             )
         return batch // number
 
-    def mechanism(self, scale: float | None = None):
+    def mechanism(self, scale: float | None = None) -> Any:
         """The mechanism, with its noise set to `scale` if that is given."""
         from keras_dp_ext.mechanisms import describe
 
@@ -215,7 +215,7 @@ class Training:
             return own(**own.arguments_at(self._noise_multiplier(scale)))
         return describe.mechanism(name, **_PARAMETERS[name](self, scale))
 
-    def claim(self, scale: float | None = None):
+    def claim(self, scale: float | None = None) -> Claim:
         """What one release claims."""
         parameters = self.arguments.parameters
         if parameters is None:
@@ -266,10 +266,10 @@ class Training:
             raise ValueError("Argument `--noise-multiplier` is needed.")
         return multiplier
 
-    def _dpsgd(self, scale):
+    def _dpsgd(self, scale: float) -> Any:
         return {"noise_multiplier": self._noise_multiplier(scale)}
 
-    def _encoding(self, scale):
+    def _encoding(self, scale: float) -> Any:
         from keras_dp_ext import noise as noises
         from keras_dp_ext.bounding.codebook import Codebook
 
@@ -285,7 +285,7 @@ class Training:
         noise = noises.get({"class_name": name, "config": config})
         return {"codebook": codebook, "noise": noise}
 
-    def _tanh(self, scale):
+    def _tanh(self, scale: float) -> Any:
         parameters = {
             "noise_multiplier": self._noise_multiplier(scale),
             "guarantee": self.arguments.guarantee,
@@ -294,7 +294,7 @@ class Training:
             parameters["output_range"] = self.arguments.output_range
         return parameters
 
-    def _directional(self, scale):
+    def _directional(self, scale: float) -> Any:
         arguments = self.arguments
         direction = arguments.direction or "gradient"
         if arguments.guarantee == "proven":

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
 from keras_dp_ext.cli import _training
+
+if TYPE_CHECKING:
+    from keras_dp_ext.accounting.events import Event
 
 _EXAMPLES = """examples:
   how much noise for 60 epochs:
@@ -42,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.accountant,
     )
 
-    def epsilon(event, releases: int) -> float:
+    def epsilon(event: Event, releases: int) -> float:
         return accountants.epsilon(
             [(event, training.sampling, releases)], delta, accountant
         )

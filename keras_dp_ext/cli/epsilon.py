@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.cli import _training
 
 if TYPE_CHECKING:
     from keras_dp_ext.accounting import BestAttack
+    from keras_dp_ext.accounting.accountants import Entry
+    from keras_dp_ext.mechanisms.base import Mechanism
 
 _EXAMPLES = """examples:
   keras-dp epsilon --noise-multiplier 1.1 --num-examples 60000 --batch-size 256 \\
@@ -57,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     entries = [(claim, training.sampling, training.steps)]
 
     @functools.cache
-    def cost(accountant, options, *entries) -> float:
+    def cost(accountant: str, options: Any, *entries: Iterable[Entry]) -> float:
         return accountants.epsilon(entries, training.delta, accountant, **dict(options))
 
     def epsilon(figure: str) -> float:
@@ -94,13 +97,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _published(mechanism, training, epsilon) -> float:
+def _published(mechanism: Mechanism, training: Any, epsilon: float) -> float:
     """What the paper would print; some have an accounting of their own."""
     value = mechanism.published_epsilon(training.steps)
     return epsilon("published") if value is None else value
 
 
-def _directional(training, budget, options) -> dict[str, float]:
+def _directional(training: Any, budget: Any, options: Any) -> dict[str, float]:
     """What the printed noise amounts to; no guarantee, but the order of things.
 
     Its proven epsilon follows from the least noise of each step, which is known

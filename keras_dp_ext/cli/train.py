@@ -167,7 +167,7 @@ def _remove_earlier(directory: Path) -> None:
         path.unlink()
 
 
-def _saved_model(directory: Path, settings: Settings, data: Any):
+def _saved_model(directory: Path, settings: Settings, data: Any) -> Any:
     """The model of the output directory, with the budget that it has spent."""
     import keras
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext import bounding, refining
 from keras_dp_ext import noise as noises
@@ -13,6 +13,11 @@ from keras_dp_ext.bounding import Bound
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import Noise
 from keras_dp_ext.refining import Refinement
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 class Composed(Mechanism):
@@ -54,7 +59,7 @@ class Composed(Mechanism):
         # An unknown pair fails here, not in the middle of a training.
         release_of(self.bound_stage.sensitivity(num_parameters=1), self.noise)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "bound": self.bound_stage.serialize(),
             "noise": self.noise.serialize(),
@@ -69,21 +74,23 @@ class Composed(Mechanism):
         return self.noise.scale / (sensitivity.codebook.norm if norm is None else norm)
 
     @classmethod
-    def arguments_at(cls, noise_multiplier, **arguments):
+    def arguments_at(cls, noise_multiplier: float, **arguments: Any) -> dict[str, Any]:
         unit = cls(**{**arguments, "noise": arguments.get("noise", "gaussian")})
         scale = unit.noise.scale * noise_multiplier / unit.noise_multiplier
         return {**arguments, "noise": unit.noise.with_scale(scale)}
 
-    def bound(self, gradients):
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return self.bound_stage.sum(gradients)
 
-    def draw_noise(self, shapes, seed, step):
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         from keras_dp_ext.mechanisms.model_noise import draw
 
         del step
         return draw(self.noise, shapes, seed)
 
-    def refine(self, noised, step):
+    def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         if self.refine_stage is None:
             return noised
         return self.refine_stage.refine(noised, self.noise, step)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from keras_dp_ext._checks import check_noise_multiplier, check_positive
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.mechanisms.base import Mechanism
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 class DPSGD(Mechanism):
@@ -29,10 +37,12 @@ class DPSGD(Mechanism):
         self.l2_norm_clip = l2_norm_clip
         self.noise_multiplier = noise_multiplier
 
-    def bound(self, gradients):
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return L2Clip(self.l2_norm_clip).sum(gradients)
 
-    def draw_noise(self, shapes, seed, step):
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         from keras_dp_ext.mechanisms.model_noise import standard_normals
 
         del step

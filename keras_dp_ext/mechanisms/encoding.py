@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext import noise as noises
 from keras_dp_ext._checks import check_one_of
@@ -19,6 +19,11 @@ from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import Noise, NoiseSchedule, schedule
 from keras_dp_ext.refining import Denoising
 from keras_dp_ext.refining.denoising import DISTANCES
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 class Encoded(Mechanism):
@@ -80,7 +85,9 @@ class Encoded(Mechanism):
         self._denoising_factor = None
 
     @classmethod
-    def arguments_at(cls, noise_multiplier, l2_norm_clip=1.0, **arguments):
+    def arguments_at(
+        cls, noise_multiplier: float, l2_norm_clip: float = 1.0, **arguments: Any
+    ) -> dict[str, Any]:
         """`l2_norm_clip` is the norm of the codebook, unless one is given."""
         arguments.setdefault("codebook", Codebook(norm=l2_norm_clip))
         noise = noises.get(arguments.get("noise", "student-t"))
@@ -99,17 +106,19 @@ class Encoded(Mechanism):
             return None
         return float(self._denoising_factor.numpy())
 
-    def build(self, variables, add_variable):
+    def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         self._bound.check_variables([math.prod(v.shape) for v in variables])
         if self.denoise is not None:
             self._denoising_factor = add_variable(
                 shape=(), dtype="float32", name="denoising_factor", initializer="ones"
             )
 
-    def bound(self, gradients):
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return self._bound.sum(gradients)
 
-    def draw_noise(self, shapes, seed, step):
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         import tensorflow as tf
 
         from keras_dp_ext.mechanisms.model_noise import draw
@@ -120,7 +129,7 @@ class Encoded(Mechanism):
         factor = self._noise_factor(step)
         return [tf.cast(factor, value.dtype) * value for value in drawn]
 
-    def refine(self, noised, step):
+    def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         if self.denoise is None:
             return noised
         factor = self._denoising.factor(noised, self._noise_factor(step))
@@ -128,7 +137,7 @@ class Encoded(Mechanism):
             self._denoising_factor.assign(factor)
         return [factor * value for value in noised]
 
-    def _noise_factor(self, step):
+    def _noise_factor(self, step: tf.Tensor) -> Any:
         return 1.0 if self.noise_schedule is None else self.noise_schedule(step)
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:

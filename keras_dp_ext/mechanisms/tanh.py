@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from keras_dp_ext._checks import check_noise_multiplier, check_one_of, check_positive
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.tanh_filter import TanhFilter
 from keras_dp_ext.mechanisms.base import GUARANTEES, Mechanism
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 class Tanh(Mechanism):
@@ -80,7 +86,7 @@ class Tanh(Mechanism):
         self.log_norms = log_norms
         self._norm_totals = None
 
-    def build(self, variables, add_variable):
+    def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         del variables
         if self.log_norms:
             self._norm_totals = add_variable(
@@ -91,7 +97,7 @@ class Tanh(Mechanism):
                 saved=False,
             )
 
-    def bound(self, gradients):
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf
 
         from keras_dp_ext.bounding.tanh import row_norms, tanh_filter
@@ -99,7 +105,7 @@ class Tanh(Mechanism):
         total = self._bound.sum(gradients)
         if self.log_norms:
 
-            def statistics(rows):
+            def statistics(rows: Any) -> Any:
                 norm = row_norms(
                     [
                         tanh_filter(
@@ -117,7 +123,9 @@ class Tanh(Mechanism):
             self._norm_totals.assign_add(totals)
         return total
 
-    def draw_noise(self, shapes, seed, step):
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         from keras_dp_ext.mechanisms.model_noise import standard_normals
 
         del step

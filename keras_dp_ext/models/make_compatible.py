@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import keras
 
@@ -139,14 +141,14 @@ class _Cloner:
         cloned.optimizer = None
         return cloned
 
-    def _clone_layer(self, layer):
+    def _clone_layer(self, layer: keras.layers.Layer) -> Any:
         if not isinstance(layer, keras.layers.Layer):
             return layer  # An operation; it has no weights.
         if id(layer) not in self._pairs:
             self._pairs[id(layer)] = layer, self._clone_once(layer)
         return self._pairs[id(layer)][1]
 
-    def _clone_once(self, layer):
+    def _clone_once(self, layer: keras.layers.Layer) -> Any:
         if _is_graph_of_layers(layer):
             return self.clone(layer)
         if not is_batch_normalization(layer):
@@ -176,7 +178,7 @@ class _Cloner:
                 clone.set_weights(layer.get_weights())
 
 
-def _call(layer, *arguments, **keywords):
+def _call(layer: keras.layers.Layer, *arguments: Any, **keywords: Any) -> Any:
     """GroupNormalization needs no `training`, and takes its mask from the tensor."""
     if isinstance(layer, keras.layers.GroupNormalization):
         keywords = {}
@@ -193,12 +195,14 @@ def _number_of_groups(channels: int, most: int) -> int:
     )
 
 
-def _is_graph_of_layers(layer) -> bool:
+def _is_graph_of_layers(layer: keras.layers.Layer) -> bool:
     """Whether Keras knows how the layers of a model are connected."""
     return isinstance(layer, (keras.Sequential, keras_internals.functional_class()))
 
 
-def _check_can_be_cloned(model, normalizations) -> None:
+def _check_can_be_cloned(
+    model: keras.Model, normalizations: Sequence[keras.layers.Layer]
+) -> None:
     names = _names(normalizations)
     if not _is_graph_of_layers(model):
         raise ValueError(
@@ -219,6 +223,6 @@ def _check_can_be_cloned(model, normalizations) -> None:
         )
 
 
-def _names(layers) -> str:
+def _names(layers: Iterable[keras.layers.Layer]) -> str:
     shown = ", ".join(f"`{layer.name}`" for layer in layers[:5])
     return shown + (f" and {len(layers) - 5} more" if len(layers) > 5 else "")

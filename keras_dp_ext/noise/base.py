@@ -43,12 +43,12 @@ class Noise(abc.ABC):
 
     scale: float
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Noise.registry[cls.__name__] = cls
         Noise.registry[cls.name] = cls
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("scale", self.scale)
         object.__setattr__(self, "scale", float(self.scale))
 

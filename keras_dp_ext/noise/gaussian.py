@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
 from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.base import Noise
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +38,16 @@ class Gaussian(Noise):
 
     scale: float = 1.0
 
-    def _standard_log_density(self, x):
+    def _standard_log_density(self, x: Any) -> np.ndarray:
         return -0.5 * np.square(x) - 0.5 * math.log(2 * math.pi)
 
-    def _standard_cdf(self, x):
+    def _standard_cdf(self, x: Any) -> np.ndarray:
         return special.ndtr(x)
 
-    def _standard_upper_quantile(self, tail):
+    def _standard_upper_quantile(self, tail: np.ndarray | float) -> np.ndarray:
         return -special.ndtri(tail)
 
-    def _standard_sample(self, shape, seed):
+    def _standard_sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         import tensorflow as tf
 
         # Random words are most of the cost: each point in the plane gives two
@@ -55,9 +60,9 @@ class Gaussian(Noise):
         return tf.reshape(tf.reshape(points, [-1])[:count], shape)
 
     @property
-    def _standard_fisher_information(self):
+    def _standard_fisher_information(self) -> float:
         return 1.0
 
     @property
-    def _standard_deviation(self):
+    def _standard_deviation(self) -> float:
         return 1.0

@@ -44,7 +44,7 @@ class NoiseSchedule:
     starts: tuple[int, ...]
     factors: tuple[float, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         starts = tuple(int(start) for start in self.starts)
         if (
             not starts
@@ -168,7 +168,7 @@ def _values(function: Callable[[Any], Any], steps: int) -> np.ndarray:
         import tensorflow as tf
 
         @tf.function
-        def evaluate():
+        def evaluate() -> Any:
             return tf.map_fn(
                 lambda step: tf.cast(function(step), tf.float32),
                 tf.range(steps, dtype=tf.int64),

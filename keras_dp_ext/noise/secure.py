@@ -17,7 +17,7 @@ that a computer draws:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -48,7 +48,7 @@ def chacha20(
     numbers = tf.cast(tf.range(blocks), tf.uint32) + tf.constant(counter, tf.uint32)
     ones = tf.ones_like(numbers)
 
-    def row(words):
+    def row(words: Any) -> Any:
         return tf.reshape(words, [4, 1]) * ones
 
     start = (
@@ -58,7 +58,9 @@ def chacha20(
         tf.concat([numbers[tf.newaxis], tf.reshape(nonce, [3, 1]) * ones], axis=0),
     )
 
-    def double_round(index, a, b, c, d):
+    def double_round(
+        index: int, a: tf.Tensor, b: tf.Tensor, c: tf.Tensor, d: tf.Tensor
+    ) -> Any:
         a, b, c, d = _quarter_rounds(a, b, c, d)
         # The diagonals of the 4 x 4 state, turned into columns and back.
         b, c, d = _turn(b, 1), _turn(c, 2), _turn(d, 3)
@@ -76,7 +78,7 @@ def chacha20(
     return tf.transpose(words)
 
 
-def _quarter_rounds(a, b, c, d):
+def _quarter_rounds(a: tf.Tensor, b: tf.Tensor, c: tf.Tensor, d: tf.Tensor) -> Any:
     """Four quarter rounds side by side (RFC 8439, section 2.1)."""
     a += b
     d = _rotate(d ^ a, 16)
@@ -114,7 +116,7 @@ def stream(key: tf.Tensor) -> Callable[[int, tf.Tensor], tf.Tensor]:
 
     calls = iter(range(2**32))
 
-    def words(count, seed):
+    def words(count: int, seed: tf.Tensor) -> Any:
         # Seed and number of the call together are the nonce: a mechanism that
         # draws twice with one seed still gets two streams.
         call = tf.constant([next(calls)], tf.uint32)

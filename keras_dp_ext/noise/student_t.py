@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -11,6 +13,9 @@ from scipy import special
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.base import Noise
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +43,7 @@ class StudentT(Noise):
     df: float = 9.0
     scale: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive("df", self.df)
         if self.df < 1:
             raise ValueError(
@@ -47,7 +52,7 @@ class StudentT(Noise):
         object.__setattr__(self, "df", float(self.df))
         super().__post_init__()
 
-    def _standard_log_density(self, x):
+    def _standard_log_density(self, x: Any) -> np.ndarray:
         normaliser = special.betaln(0.5, 0.5 * self.df) + 0.5 * math.log(self.df)
         # Avoids overflow of x**2 for |x| above 1e154.
         log_term = np.logaddexp(
@@ -55,13 +60,13 @@ class StudentT(Noise):
         )
         return -0.5 * (self.df + 1) * log_term - normaliser
 
-    def _standard_cdf(self, x):
+    def _standard_cdf(self, x: Any) -> np.ndarray:
         return special.stdtr(self.df, x)
 
-    def _standard_upper_quantile(self, tail):
+    def _standard_upper_quantile(self, tail: np.ndarray | float) -> np.ndarray:
         return -special.stdtrit(self.df, tail)
 
-    def _standard_sample(self, shape, seed):
+    def _standard_sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         import tensorflow as tf
 
         high, low, turn = uniform.random_words(shape, seed, 3)
@@ -73,9 +78,9 @@ class StudentT(Noise):
         return math.sqrt(self.df) * radius * tf.cos(angle)
 
     @property
-    def _standard_fisher_information(self):
+    def _standard_fisher_information(self) -> float:
         return (self.df + 1) / (self.df + 3)
 
     @property
-    def _standard_deviation(self):
+    def _standard_deviation(self) -> float:
         return math.sqrt(self.df / (self.df - 2)) if self.df > 2 else math.inf

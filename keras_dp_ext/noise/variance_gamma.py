@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
 from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.base import Noise
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,21 +37,21 @@ class VarianceGamma(Noise):
 
     scale: float = 1.0
 
-    def _standard_log_density(self, x):
+    def _standard_log_density(self, x: Any) -> np.ndarray:
         magnitude = np.abs(x)
         return np.log1p(magnitude) - magnitude - math.log(4)
 
-    def _standard_cdf(self, x):
+    def _standard_cdf(self, x: Any) -> np.ndarray:
         # Far beyond the point where the exponential is 0 in float64.
         magnitude = np.minimum(np.abs(x), 1e4)
         tail = 0.25 * (2.0 + magnitude) * np.exp(-magnitude)
         return np.where(x < 0, tail, 1.0 - tail)
 
-    def _standard_upper_quantile(self, tail):
+    def _standard_upper_quantile(self, tail: np.ndarray | float) -> np.ndarray:
         # (2 + x) exp(-(2 + x)) = 4 tail exp(-2), on the lower branch of Lambert W.
         return -special.lambertw(-4.0 * tail * math.exp(-2), k=-1).real - 2.0
 
-    def _standard_sample(self, shape, seed):
+    def _standard_sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         import tensorflow as tf
 
         words = uniform.random_words(shape, seed, 5)
@@ -58,10 +63,10 @@ class VarianceGamma(Noise):
         return uniform.random_sign(words[4]) * (first + twice * second)
 
     @property
-    def _standard_fisher_information(self):
+    def _standard_fisher_information(self) -> float:
         # E[(|x| / (1 + |x|))**2] = e E_1(1) / 2.
         return 0.5 * math.e * float(special.exp1(1.0))
 
     @property
-    def _standard_deviation(self):
+    def _standard_deviation(self) -> float:
         return 2.0

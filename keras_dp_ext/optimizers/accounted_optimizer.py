@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -169,7 +170,7 @@ class AccountedOptimizer:
         )
         self.continue_from(former)
 
-    def _warn_of_former_training(self, variables):
+    def _warn_of_former_training(self, variables: Sequence[Any]) -> None:
         """Another private optimizer's releases are in another ledger."""
         own = self._own_counters()
         for former in former_trainings(variables):
@@ -188,7 +189,7 @@ class AccountedOptimizer:
                 )
         add_training(variables, self.releases)
 
-    def _own_counters(self):
+    def _own_counters(self) -> Any:
         return [self.releases, *self._state.former_counters]
 
 

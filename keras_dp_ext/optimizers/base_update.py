@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 
@@ -20,14 +23,16 @@ class BaseUpdate:
         return self._accumulation_steps
 
     @gradient_accumulation_steps.setter
-    def gradient_accumulation_steps(self, value):
+    def gradient_accumulation_steps(self, value: Any) -> None:
         # Set by the base class, which must not accumulate by itself.
         assert value is None
 
     _accumulation_steps = 1
     _accumulation_steps_hidden = False
 
-    def _apply_average(self, averages, variables) -> None:
+    def _apply_average(
+        self, averages: Sequence[tf.Tensor], variables: Sequence[Any]
+    ) -> None:
         """Keras' own update, with what was released in place of a gradient."""
         self._accumulation_steps_hidden = True
         try:
@@ -35,11 +40,13 @@ class BaseUpdate:
         finally:
             self._accumulation_steps_hidden = False
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list[Any]:
         """Nothing to reduce: what was released is the same on all replicas."""
         return list(grads_and_vars)
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def _backend_update_step(
+        self, grads: Any, trainable_variables: Sequence[Any], learning_rate: Any
+    ) -> None:
         if tf.distribute.get_replica_context() is not None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
             return
@@ -50,7 +57,7 @@ class BaseUpdate:
             learning_rate,
         )
 
-    def _apply_weight_decay(self, variables):
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
         if tf.distribute.get_replica_context() is not None:
             super()._apply_weight_decay(variables)
             return
@@ -58,7 +65,7 @@ class BaseUpdate:
             return
         factor = self.learning_rate * self.weight_decay
 
-        def decay(value):
+        def decay(value: Any) -> None:
             if self._use_weight_decay(value):
                 value.assign_sub(value * tf.cast(factor, value.dtype))
 

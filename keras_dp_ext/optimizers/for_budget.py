@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.accounting.budget import OVERFLOW_DELTA, checked_delta
 from keras_dp_ext.accounting.calibration import calibrate_noise
 from keras_dp_ext.accounting.training_plan import TrainingPlan
+
+if TYPE_CHECKING:
+    from keras_dp_ext.accounting.events import Event
+    from keras_dp_ext.mechanisms.base import Mechanism
 
 
 def for_budget(
@@ -23,7 +28,7 @@ def for_budget(
     accountant: str = "rdp",
     num_parameters: int | None = None,
     **arguments: Any,
-):
+) -> Any:
     """An optimizer whose noise makes a training end at the given epsilon.
 
     Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
@@ -79,7 +84,7 @@ def for_budget(
     )
     group = _examples_per_microbatch(batch_size, arguments.get("num_microbatches"))
 
-    def event_at(multiplier: float):
+    def event_at(multiplier: float) -> Event:
         instance = mechanism(**mechanism.arguments_at(multiplier, **own))
         return _event(cls, instance, num_parameters, group)
 
@@ -94,7 +99,7 @@ def for_budget(
     return cls(**mechanism.arguments_at(multiplier, **own), **arguments)
 
 
-def _arguments_of(function) -> set[str]:
+def _arguments_of(function: Callable[..., Any]) -> set[str]:
     return {
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -102,7 +107,7 @@ def _arguments_of(function) -> set[str]:
     }
 
 
-def _event(cls, mechanism, num_parameters: int | None, group: int):
+def _event(cls, mechanism: Mechanism, num_parameters: int | None, group: int) -> Event:
     if num_parameters is not None:
         return mechanism.claim(num_parameters, group).proven
     event = mechanism.claim(2, group).proven

@@ -35,7 +35,7 @@ def make_private(
     mechanism: type[Mechanism] | None = None,
     name: str | None = None,
     **arguments: Any,
-):
+) -> type:
     """Makes a private version of a Keras optimizer class.
 
     Args:
@@ -106,21 +106,21 @@ def make_private(
 _PREFIXES = {DPSGD: "DP"}
 
 
-def _create(base, mechanism_class, name):
+def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
     keras_internals.check_optimizer_hooks(base)
     mechanism_parameters = mechanism_class.argument_names()
 
     class Private(PrivateOptimizer, base):
         def __init__(
             self,
-            *positional,
-            num_microbatches=None,
-            gradient_accumulation_steps=None,
-            expected_batch_size=None,
-            noise_seed=None,
-            secure_noise=False,
-            **kwargs,
-        ):
+            *positional: Any,
+            num_microbatches: int | None = None,
+            gradient_accumulation_steps: int | None = None,
+            expected_batch_size: int | None = None,
+            noise_seed: int | None = None,
+            secure_noise: bool = False,
+            **kwargs: Any,
+        ) -> None:
             _check_arguments(type(self), positional, kwargs)
             kwargs.setdefault("name", type(self).__name__)
             own = {
@@ -183,7 +183,9 @@ def _check_arguments(cls: type, positional: tuple, keywords: dict[str, Any]) -> 
             )
 
 
-def _signature(private, base, mechanism_class) -> inspect.Signature:
+def _signature(
+    private: type, base: type, mechanism_class: type[Mechanism]
+) -> inspect.Signature:
     """What `help` and editors show: mechanism, privacy, then the base's own."""
     parameters: dict[str, inspect.Parameter] = {}
     for function in (mechanism_class.__init__, private.__init__, base.__init__):
@@ -200,7 +202,7 @@ def _signature(private, base, mechanism_class) -> inspect.Signature:
     return inspect.Signature(list(parameters.values()))
 
 
-def _docstring(base, mechanism_class) -> str:
+def _docstring(base: type, mechanism_class: type[Mechanism]) -> str:
     summary, _, rest = inspect.getdoc(mechanism_class).partition("\n")
     head, found, arguments = rest.partition("Args:\n")
     references = ""

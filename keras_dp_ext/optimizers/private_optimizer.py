@@ -127,7 +127,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     # Keras' protocol ------------------------------------------------------
 
-    def scale_loss(self, loss):
+    def scale_loss(self, loss: Any) -> tf.Tensor:
         """Keeps the loss for `apply_gradients`; part of Keras' training step."""
         if not tf_internals.is_symbolic(loss):
             raise ValueError(
@@ -151,7 +151,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         # gradient that is not private.
         return tf.stop_gradient(loss)
 
-    def apply_gradients(self, grads_and_vars):
+    def apply_gradients(self, grads_and_vars: Any) -> Any:
         """Applies one private update; the gradients that are passed are ignored."""
         variables = [variable for _, variable in grads_and_vars]
         loss = self._state.take_pending_loss()
@@ -161,7 +161,9 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
             trace_step_on_loss(self, loss, variables)
         return self._iterations
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self, grads: Any, trainable_variables: Sequence[Any] | None = None
+    ) -> None:
         """Refused: a gradient without per-example losses cannot be made private."""
         raise self._no_losses()
 
@@ -173,7 +175,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         self,
         loss: tf.Tensor | Callable[[], tf.Tensor],
         var_list: Sequence | None = None,
-        grad_loss=None,
+        grad_loss: Any = None,
         name: str | None = None,
         tape: tf.GradientTape | None = None,
     ) -> None:
@@ -239,7 +241,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         """
         self._state.bound_model = model
 
-    def build(self, variables):
+    def build(self, variables: Sequence[Any]) -> None:
         variables = list(variables)
         if not variables:
             raise no_weights_error()
@@ -256,8 +258,13 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         self._release.build(variables, self._add_mechanism_variable)
 
     def _add_mechanism_variable(
-        self, shape, dtype, name, initializer="zeros", saved=True
-    ):
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        name: str,
+        initializer: str = "zeros",
+        saved: Any = True,
+    ) -> Any:
         arguments = {
             "shape": shape,
             "dtype": dtype,
@@ -272,11 +279,11 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         return variable
 
     @property
-    def iterations(self):
+    def iterations(self) -> Any:
         """The number of updates. Each is one release, also with accumulation."""
         return self._iterations
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name == "loss_scale_factor" and self._constructed:
             # What LossScaleOptimizer does when it takes an optimizer over.
             raise ValueError(
@@ -297,7 +304,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     _constructed = False
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Ends a training: the sums of an unfinished lot are thrown away.
 
         They are not noised, and would be saved with the model.
@@ -335,7 +342,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     # What the step needs to know --------------------------------------------
 
-    def _ensure_built(self, variables) -> None:
+    def _ensure_built(self, variables: Sequence[Any]) -> None:
         if not self.built:
             with tf.name_scope(self.name):
                 self.build(variables)
@@ -357,7 +364,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     # Saving ------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for key in ("loss_scale_factor", "gradient_accumulation_steps"):
             config.pop(key, None)
@@ -371,7 +378,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
             "secure_noise": self.secure_noise,
         }
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         saved = {}
         super().save_own_variables(saved)
         if not keras_internals.is_writing_backup():
@@ -384,7 +391,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         for key, value in saved.items():
             store[key] = value
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)
         spent = self._spending.take_from(saved)
         super().load_own_variables(saved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -21,6 +21,9 @@ from keras_dp_ext.optimizers.training_session import (
 )
 from keras_dp_ext.verification.probe import Probe
 from keras_dp_ext.verification.state_guard import private_update
+
+if TYPE_CHECKING:
+    from keras_dp_ext.gradients import PerExampleGradients
 
 
 def trace_step_on_loss(
@@ -119,13 +122,13 @@ def trace_function(
     optimizer._ensure_built(variables)
 
     @tf.function
-    def step():
+    def step() -> None:
         optimizer.minimize(loss_function(), variables)
 
     step()
 
 
-def _count_dropped(optimizer: Any, gradients) -> None:
+def _count_dropped(optimizer: Any, gradients: PerExampleGradients) -> None:
     counter = optimizer._state.dropped
     if counter is not None:
         dropped = tf.logical_not(gradients.finite_rows())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -106,7 +107,9 @@ class Release:
         ]
         totals = _all_reduced(context, _added(sums, noise))
 
-        def release(distribution, totals, penalties):
+        def release(
+            distribution: Any, totals: Any, penalties: Sequence[tf.Tensor]
+        ) -> None:
             local = [_first_local(distribution, value) for value in totals]
             local_penalties = [_first_local(distribution, v) for v in penalties]
             self._add_noised(local, local_penalties, variables, expected_rows, update)
@@ -134,7 +137,9 @@ class Release:
         due = self._is_due()
         return [tf.where(due, value, tf.zeros_like(value)) for value in noise]
 
-    def _draw_secure(self, words, shapes, seed, step) -> list[tf.Tensor]:
+    def _draw_secure(
+        self, words: Any, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         """A draw of the mechanism in float64, from the given source of words."""
         with uniform.drawing_from(words):
             noise = self._mechanism.draw_noise(shapes, seed, step)
@@ -149,20 +154,27 @@ class Release:
 
     # Lots ---------------------------------------------------------------------
 
-    def _add_noised(self, noised, penalties, variables, expected_rows, update):
+    def _add_noised(
+        self,
+        noised: list[tf.Tensor],
+        penalties: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        expected_rows: Any,
+        update: Any,
+    ) -> None:
         if self.accumulation_steps == 1:
             self._release(noised, penalties, variables, expected_rows, update)
             return
         lot = [self._lot_of[id(variable)] for variable in variables]
         totals = _added(lot, noised)
 
-        def finish():
+        def finish() -> Any:
             self._release(totals, penalties, variables, expected_rows, update)
             for accumulator in lot:
                 accumulator.assign(tf.zeros(accumulator.shape))
             return tf.constant(0)
 
-        def keep():
+        def keep() -> Any:
             for accumulator, value in zip(lot, totals, strict=True):
                 accumulator.assign(tf.cast(value, tf.float32))
             return tf.constant(0)
@@ -170,7 +182,14 @@ class Release:
         tf.cond(self._is_due(), finish, keep)
         self.micro_step.assign_add(1)
 
-    def _release(self, noised, penalties, variables, expected_rows, update):
+    def _release(
+        self,
+        noised: list[tf.Tensor],
+        penalties: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        expected_rows: Any,
+        update: Any,
+    ) -> None:
         """Refines what has been noised and hands the average on."""
         noised = released(noised)
         step = tf.convert_to_tensor(self._releases)
@@ -191,7 +210,7 @@ class Release:
         update(averages, variables)
 
 
-def _added(values, others) -> list[tf.Tensor]:
+def _added(values: Any, others: Any) -> list[tf.Tensor]:
     """Sums in the precision of `others`."""
     return [
         tf.cast(value, other.dtype) + other
@@ -199,7 +218,7 @@ def _added(values, others) -> list[tf.Tensor]:
     ]
 
 
-def _all_reduced(context, values: list[tf.Tensor]) -> list[tf.Tensor]:
+def _all_reduced(context: Any, values: list[tf.Tensor]) -> list[tf.Tensor]:
     """The sums over replicas, by one collective: no order in which two could wait."""
     flat = tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, flat)
@@ -210,5 +229,5 @@ def _all_reduced(context, values: list[tf.Tensor]) -> list[tf.Tensor]:
     ]
 
 
-def _first_local(strategy, value):
+def _first_local(strategy: Any, value: Any) -> Any:
     return strategy.experimental_local_results(value)[0]

@@ -148,7 +148,7 @@ def _check(lot: SharedLot, members: Sequence[Any]) -> None:
         )
 
 
-def _enclosing_step(graph) -> tuple[Any, list[Any]]:
+def _enclosing_step(graph: Any) -> tuple[Any, list[Any]]:
     """The graph that handles one batch, and those between it and `graph`."""
     chain = [graph]
     while tf_internals.is_function_graph(tf_internals.outer_graph(chain[-1])):
@@ -159,7 +159,7 @@ def _enclosing_step(graph) -> tuple[Any, list[Any]]:
     return chain[-1], chain[:-1]
 
 
-def _draws_batch(graph) -> bool:
+def _draws_batch(graph: Any) -> bool:
     """Whether a graph takes a new batch in each run, as a loop over batches does."""
     return any(op.type in graph_lib.DATA_OPS for op in graph.get_operations())
 

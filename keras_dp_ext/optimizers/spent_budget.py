@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,14 +27,14 @@ class SpentBudget(tf_internals.trackable_class()):
         self._read = read
         self._restore = restore
 
-    def _serialize_to_tensors(self):
+    def _serialize_to_tensors(self) -> dict[str, Any]:
         releases, ledger = self._read()
         return {
             "releases": tf.constant(releases, tf.int64),
             "ledger": tf.constant(ledger),
         }
 
-    def _restore_from_tensors(self, restored_tensors):
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         # TensorFlow may trace this; the restore itself must run in Python.
         return tf.py_function(
             lambda releases, ledger: self._restore(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
 
 from keras_dp_ext._checks import check_positive
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @keras.saving.register_keras_serializable("keras_dp_ext")
@@ -55,7 +58,9 @@ class TanhFilteredSGD(keras.optimizers.SGD):
         self.active_range = active_range
         self.slope = slope
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: tf.Tensor, variable: Any, learning_rate: Any
+    ) -> None:
         filtered = self.output_range * ops.tanh(
             gradient * (self.slope / self.active_range)
         )

@@ -124,7 +124,7 @@ class GuardedTrainFunction:
         count = in_another_thread(lambda: optimizer._spending.executed)
         self._guarded.append(_Guarded(weakref.ref(optimizer), lot, count, self._calls))
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         self._calls += 1
         # One iterator is one epoch or one batch: look no more often than that.
         if self._checked() is iterator:
@@ -188,7 +188,7 @@ def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
         return
     model = context.model
 
-    def guarded(function):
+    def guarded(function: Callable[..., Any]) -> Any:
         if isinstance(function, GuardedTrainFunction):
             return function
         return GuardedTrainFunction(function, model)

@@ -22,7 +22,7 @@ class Refinement(abc.ABC):
     #: All subclasses, by class name.
     registry: ClassVar[dict[str, type[Refinement]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Refinement.registry[cls.__name__] = cls
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.refining.base import Refinement
 from keras_dp_ext.refining.denoising import DISTANCES, Denoising
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from keras_dp_ext.noise.base import Noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +28,12 @@ class KSDenoising(Refinement):
 
     distance: str = "ks"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_one_of("distance", self.distance, DISTANCES)
 
-    def refine(self, noised, noise, step):
+    def refine(
+        self, noised: list[tf.Tensor], noise: Noise, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         del step
         factor = Denoising(noise, self.distance).factor(noised)
         return [factor * value for value in noised]

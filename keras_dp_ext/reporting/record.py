@@ -55,7 +55,7 @@ class Record:
     versions: Mapping[str, str] = dataclasses.field(default_factory=lambda: versions())
     best_attack: BestAttack | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.best_attack is None:
             bounds = from_epsilon(self.epsilon, self.delta)
             object.__setattr__(self, "best_attack", bounds)

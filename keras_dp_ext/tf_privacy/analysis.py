@@ -7,6 +7,8 @@ import functools
 import math
 import textwrap
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import dp_accounting
 from scipy import optimize
@@ -122,7 +124,7 @@ def compute_dp_sgd_privacy_statement(
         "Poisson sampling (*)": (release, Poisson(rate), math.ceil(num_epochs / rate)),
     }
 
-    def table(of) -> str:
+    def table(of: Callable[..., Any]) -> str:
         return "\n".join(
             f"    epsilon with {name + ':':30}{of(entry):12.3f}"
             for name, entry in trainings.items()
@@ -160,7 +162,7 @@ def compute_dp_sgd_privacy_statement(
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _user_epsilon(entry, delta: float, examples: int) -> float:
+def _user_epsilon(entry: Any, delta: float, examples: int) -> float:
     """Group privacy: Vadhan, "The complexity of differential privacy", Lemma 2.2.
 
     (eps, d)-DP for one example is (k eps, d (e^(k eps) - 1) / (e^eps - 1))-DP for k of

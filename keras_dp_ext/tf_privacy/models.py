@@ -11,7 +11,7 @@ class _NotNeeded:
     _keras_class = ""
 
     def __init__(
-        self, l2_norm_clip: Any = None, noise_multiplier: Any = None, *_, **__
+        self, l2_norm_clip: Any = None, noise_multiplier: Any = None, *_: Any, **__: Any
     ):
         raise NotImplementedError(
             f"{type(self).__name__} is not needed: here the optimizer is private, not "

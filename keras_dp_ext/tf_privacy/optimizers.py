@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
 from keras_dp_ext import optimizers
 
 
-def _with_signature_of_tf_privacy(private_class, name: str):
+def _with_signature_of_tf_privacy(private_class: type, name: str) -> type:
     """The class with TensorFlow Privacy's order of arguments."""
     base_arguments = [
         argument.name
@@ -24,10 +26,10 @@ def _with_signature_of_tf_privacy(private_class, name: str):
             noise_multiplier: float,
             num_microbatches: int | None = None,
             gradient_accumulation_steps: int | None = 1,
-            *args,
+            *args: Any,
             expected_batch_size: int | None = None,
             noise_seed: int | None = None,
-            **kwargs,
+            **kwargs: Any,
         ):
             if len(args) > len(base_arguments):
                 raise TypeError(
@@ -68,12 +70,12 @@ def _with_signature_of_tf_privacy(private_class, name: str):
     )
 
 
-def _without_self(function) -> inspect.Signature:
+def _without_self(function: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(function)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-def _vectorized(optimizer_class, name: str):
+def _vectorized(optimizer_class: type, name: str) -> type:
     """The same with the arguments of TensorFlow Privacy's vectorised optimizers.
 
     Nothing else differs: per-example gradients are always vectorised here.
@@ -86,9 +88,9 @@ def _vectorized(optimizer_class, name: str):
             noise_multiplier: float,
             num_microbatches: int | None = None,
             unconnected_gradients_to_zero: bool = False,
-            *args,
+            *args: Any,
             gradient_accumulation_steps: int | None = 1,
-            **kwargs,
+            **kwargs: Any,
         ):
             # Weights that a loss does not depend on have gradients of zero.
             del unconnected_gradients_to_zero

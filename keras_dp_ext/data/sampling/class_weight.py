@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,9 @@ def explain_class_weight(dataset: tf.data.Dataset) -> tf.data.Dataset:
     transform = dataset.map
 
     @functools.wraps(transform)
-    def map_or_explain(map_func, *arguments, **keywords):
+    def map_or_explain(
+        map_func: Callable[..., Any], *arguments: Any, **keywords: Any
+    ) -> Any:
         if getattr(map_func, "__name__", "") == "class_weights_map_fn":
             raise ValueError(
                 "`class_weight` belongs to the data here: pass it to "

@@ -92,7 +92,9 @@ def _read(dataset: tf.data.Dataset) -> PlainPipeline:
 _BEHIND_BATCH = frozenset({"_RepeatDataset", "_ShuffleDataset"})
 
 
-def _behind_batch(source, steps, num_examples, batch_size, length) -> PlainPipeline:
+def _behind_batch(
+    source: Any, steps: int, num_examples: int, batch_size: int, length: int | None
+) -> PlainPipeline:
     """Follows the transformations of batches, from `batch` on to the end."""
     if length < 1 or num_examples < 1:
         raise NotPlainError("the number of its batches is not known")
@@ -149,7 +151,7 @@ def _functions_of(step: tf.data.Dataset, num_elements: int) -> list[Any]:
     return functions
 
 
-def _before(dataset: tf.data.Dataset, allowed: frozenset[str] | set[str]):
+def _before(dataset: tf.data.Dataset, allowed: frozenset[str] | set[str]) -> Any:
     sources = tf_internals.dataset_inputs(dataset)
     if tf_internals.dataset_kind(dataset) not in allowed or len(sources) != 1:
         raise NotPlainError(f"it is not known what `{name_of(dataset)}` yields here")
@@ -178,7 +180,7 @@ def _rows_of(dataset: tf.data.Dataset) -> int:
 def _with_rows(element_spec: Any, batch_size: int) -> Any:
     """The spec of a full batch; sizes that are not known are set to a small one."""
 
-    def full(spec):
+    def full(spec: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
             return spec
         sizes = [3 if size is None else size for size in spec.shape[1:]]

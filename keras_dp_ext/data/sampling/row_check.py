@@ -64,7 +64,9 @@ def check_rows(functions: Sequence[Any], element_spec: Any, masked: bool) -> Non
 # Padding --------------------------------------------------------------------
 
 
-def _check_padding(functions, specs, generator) -> None:
+def _check_padding(
+    functions: Sequence[Any], specs: Any, generator: np.random.Generator
+) -> None:
     """Lots of padding alone, and of padding beside examples."""
     for trial in range(_PADDING_TRIALS):
         lot = [_zeros(spec) for spec in specs]
@@ -86,7 +88,12 @@ def _check_padding(functions, specs, generator) -> None:
 # Experiments ----------------------------------------------------------------
 
 
-def _check_by_experiment(functions, specs, verdict: Verdict, generator) -> None:
+def _check_by_experiment(
+    functions: Sequence[Any],
+    specs: Any,
+    verdict: Verdict,
+    generator: np.random.Generator,
+) -> None:
     """With any rows replaced, the others must stay what they are."""
     reason = f"{verdict.unknown[0]} "
     has_seen = False
@@ -115,7 +122,7 @@ def _mixing(reason: str) -> ValueError:
     )
 
 
-def _pairs(specs, generator) -> Iterator[tuple[list, list]]:
+def _pairs(specs: Any, generator: np.random.Generator) -> Iterator[tuple[list, list]]:
     """Lots, and what comes in the place of some of their rows."""
     for scale in _SCALES:
         yield _draw(specs, scale, generator), _draw(specs, scale, generator)
@@ -129,11 +136,13 @@ def _pairs(specs, generator) -> Iterator[tuple[list, list]]:
         yield lot, others
 
 
-def _draw(specs, scale: float, generator) -> list[np.ndarray]:
+def _draw(specs: Any, scale: float, generator: np.random.Generator) -> list[np.ndarray]:
     return [_values(spec, scale, generator) for spec in specs]
 
 
-def _values(spec: tf.TensorSpec, scale: float, generator) -> np.ndarray:
+def _values(
+    spec: tf.TensorSpec, scale: float, generator: np.random.Generator
+) -> np.ndarray:
     shape = spec.shape.as_list()
     if spec.dtype == tf.string:
         return generator.choice(np.array([b"a", b"b c", b""], object), shape)
@@ -155,7 +164,7 @@ def _mix(values: np.ndarray, others: np.ndarray, kept: np.ndarray) -> np.ndarray
     return np.where(kept.reshape(-1, *[1] * (values.ndim - 1)), values, others)
 
 
-def _run(functions, lot, specs) -> list[np.ndarray] | None:
+def _run(functions: Sequence[Any], lot: Any, specs: Any) -> list[np.ndarray] | None:
     """What becomes of a lot; `None` if a function fails on it."""
     values = [
         tf.constant(value, spec.dtype) for value, spec in zip(lot, specs, strict=True)

@@ -32,7 +32,7 @@ class DataSet:
     scale: float = 1.0
     note: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.num_classes < 2:
             raise ValueError(
                 f"Data set `{self.name}` must have at least two classes. "

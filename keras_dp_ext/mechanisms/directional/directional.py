@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ from keras_dp_ext.mechanisms.base import GUARANTEES, Mechanism
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from keras_dp_ext.gradients import PerExampleGradients
 
 _NAMED_DIRECTIONS = ("gradient", "uniform", "adaclip")
 
@@ -142,7 +144,7 @@ class Directional(Mechanism):
             return budget
         return PublishedBudget(**{**budget.serialize(), "split": 0.0})
 
-    def build(self, variables, add_variable):
+    def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         weights = self._weights(variables)
         if self.guarantee == "published":
             from keras_dp_ext.mechanisms.directional.published import (
@@ -201,15 +203,17 @@ class Directional(Mechanism):
                 )
         return arrays
 
-    def bound(self, gradients):
+    def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return self._machine.bound(gradients)
 
-    def draw_noise(self, shapes, seed, step):
+    def draw_noise(
+        self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
+    ) -> list[tf.Tensor]:
         if self.guarantee == "published":
             return self._machine.draw_noise(shapes, seed, step)
         return self._machine.draw_noise(shapes, seed)
 
-    def refine(self, noised, step):
+    def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         del step
         return self._machine.refine(noised)
 

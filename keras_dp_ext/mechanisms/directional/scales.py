@@ -128,7 +128,9 @@ class DirectionalScales:
     def _square_error(self) -> float:
         return math.sqrt(2) * self._mean_error
 
-    def _average(self, variable: Any, value: tf.Tensor, seen: tf.Tensor | None):
+    def _average(
+        self, variable: Any, value: tf.Tensor, seen: tf.Tensor | None
+    ) -> tf.Tensor:
         """One step of a moving average; what was not seen stays as it was."""
         old = tf.convert_to_tensor(variable)
         new = old + (1 - self._smoothing) * (value - old)
