@@ -45,6 +45,9 @@ class FitContext:
         rows_per_epoch: Rows that one pass over the data has, the last, partial batch
             included; `None` where it cannot be seen.
         data: What `fit` got as `x`.
+        rows_per_unit: How many consecutive rows belong to one person, where
+            `sampling.unit` is "person"; `num_examples` and `batch_size` count people
+            then.
     """
 
     model: Any
@@ -62,6 +65,12 @@ class FitContext:
     input_spec: Any = None
     rows_per_epoch: int | None = None
     data: Any = None
+    rows_per_unit: int = 1
+
+    @property
+    def unit(self) -> str:
+        """What one microbatch belongs to: an "example" or a "person"."""
+        return "example" if self.sampling is None else self.sampling.unit
 
 
 def find_fit(optimizer: Any = None) -> FitContext | None:
@@ -146,6 +155,7 @@ def _read_dataset(model: keras.Model, dataset: Any, common: Any) -> FitContext:
             sampling=label.sampling,
             accumulation_steps=label.accumulation_steps,
             is_masked=label.masked,
+            rows_per_unit=label.rows_per_unit,
         )
     batch_size, rows = _batching(dataset)
     common = {**common, "rows_per_epoch": rows}

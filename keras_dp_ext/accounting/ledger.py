@@ -19,6 +19,7 @@ from keras_dp_ext.accounting.records import (
     LedgerEntry,
     OneOff,
     Segment,
+    check_one_unit,
     joined,
     longest,
     new_id,
@@ -149,6 +150,12 @@ class Ledger:
 
         It is believed: the epsilon holds if it is true.
         """
+        if sampling.unit != "example":
+            raise ValueError(
+                "Argument `sampling` must be about examples: rows of batches that "
+                "nobody knew were bounded one by one, not person by person. Received: "
+                f"sampling={sampling} with unit={sampling.unit}"
+            )
         with self._lock:
             self.add_assumption(stated_sampling(sampling))
             self._account.declare(sampling)
@@ -177,7 +184,9 @@ class Ledger:
                 "`optimizer.ledger.declare(sampling)` with a "
                 "`keras_dp_ext.accounting.Sampling`."
             )
-        return joined([entry for stream in streams for entry in stream.entries()])
+        entries = joined([entry for stream in streams for entry in stream.entries()])
+        check_one_unit(sampling for _, sampling, _ in entries)
+        return entries
 
     def epsilon(
         self,

@@ -103,6 +103,23 @@ def longest(streams: Iterable[OneOff]) -> dict[str, OneOff]:
     return found
 
 
+def check_one_unit(samplings: Iterable[Sampling]) -> None:
+    """Raises where some releases protect an example, and others a person.
+
+    Neither guarantee follows from the other: bounded one by one, the rows of a person
+    move the sum by as many bounds; bounded together, one row more changes a person's
+    vector to another one instead of adding it.
+    """
+    units = sorted({sampling.unit for sampling in samplings})
+    if len(units) > 1:
+        raise ValueError(
+            "Some releases on these data protect one example, and others one person "
+            "with all rows: no epsilon covers both. Train with `user_ids` from the "
+            "first step on, or never; make a new model and optimizer, and adapt layers "
+            f"such as `PrivatePCA` on other data. Received: units={units}"
+        )
+
+
 def joined(entries: list[LedgerEntry]) -> list[LedgerEntry]:
     """The same entries, neighbours that cost the same in one line.
 

@@ -8,10 +8,20 @@ from typing import Any, ClassVar
 
 from keras_dp_ext._checks import check_count, check_in
 
+#: Whom a guarantee can be about.
+UNITS = ("example", "person")
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Base class. Each subclass is one sampling scheme."""
+    """Base class. Each subclass is one sampling scheme.
+
+    Attributes:
+        unit: What is drawn, and protected: "example", or "person" where all rows of a
+            person are drawn together and bounded together.
+    """
+
+    unit: str = dataclasses.field(default="example", kw_only=True, repr=False)
 
     #: All sampling classes, by name.
     registry: ClassVar[dict[str, type[Sampling]]] = {}
@@ -20,8 +30,20 @@ class Sampling:
         super().__init_subclass__(**kwargs)
         Sampling.registry[cls.__name__] = cls
 
-    #: Which data sets count as neighbours, in plain words.
-    adjacency: ClassVar[str] = "add or remove one example"
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ValueError(
+                f"Argument `unit` must be one of {UNITS}. Received: unit={self.unit}"
+            )
+
+    @property
+    def adjacency(self) -> str:
+        """Which data sets count as neighbours, in plain words."""
+        return f"add or remove one {self.unit}"
+
+    @property
+    def _zero_out(self) -> str:
+        return f"zero-out: replace one {self.unit} by one that contributes nothing"
 
     def participations(self, releases: int) -> int:
         """In how many of `releases` one example can take part, at most."""
@@ -72,20 +94,22 @@ class Poisson(Sampling):
 
     @property
     def adjacency(self) -> str:
-        if self.rate_from_size:
-            return (
-                "zero-out: replace one example by one that contributes nothing (the "
-                "number of examples, from which the sampling rate follows, is public)"
-            )
-        return Sampling.adjacency
+        if not self.rate_from_size:
+            return super().adjacency
+        drawn = "people" if self.unit == "person" else "examples"
+        return (
+            f"{self._zero_out} (the number of {drawn}, from which the sampling rate "
+            "follows, is public)"
+        )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_in("rate", self.rate, "[0, 1]")
         check_in("overflow_delta", self.overflow_delta, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
     def describe(self) -> str:
-        return f"Poisson sampling, each example with probability {self.rate:.6g}"
+        return f"Poisson sampling, each {self.unit} with probability {self.rate:.6g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,17 +121,20 @@ class WithReplacement(Sampling):
     times; see `keras_dp_ext.accounting.rdp` for what is proven.
     """
 
-    adjacency = "zero-out: replace one example by one that contributes nothing"
-
     batch_size: int
     num_examples: int
 
+    @property
+    def adjacency(self) -> str:
+        return self._zero_out
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("num_examples", self.num_examples)
         check_count("batch_size", self.batch_size)
 
     def if_poisson(self) -> Sampling:
-        return Poisson(min(1.0, self.batch_size / self.num_examples))
+        return Poisson(min(1.0, self.batch_size / self.num_examples), unit=self.unit)
 
     def describe(self) -> str:
         return (
@@ -126,12 +153,15 @@ class Shuffled(Sampling):
     batches of fixed size adding one would move the others.
     """
 
-    adjacency = "zero-out: replace one example by one that contributes nothing"
-
     steps_per_epoch: int
     rate: float
 
+    @property
+    def adjacency(self) -> str:
+        return self._zero_out
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("steps_per_epoch", self.steps_per_epoch)
         check_in("rate", self.rate, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
@@ -148,7 +178,7 @@ class Shuffled(Sampling):
         return [stop - start]
 
     def if_poisson(self) -> Sampling:
-        return Poisson(self.rate)
+        return Poisson(self.rate, unit=self.unit)
 
     def describe(self) -> str:
         return (

@@ -36,6 +36,8 @@ def audit_fit(
     null: Example | None = None,
     max_releases: int = 128,
     seed: int = 0,
+    user_ids: np.ndarray | None = None,
+    rows_of_person: int = 1,
 ) -> FitAudit:
     """Replays a training on neighbouring data, and compares with what it claims.
 
@@ -73,6 +75,10 @@ def audit_fit(
             numbers are NaN.
         max_releases: The most releases of one optimizer; they are kept in memory.
         seed: Of all that is random.
+        user_ids: `[rows]` integers, if it is people who are protected. `train` gets
+            them as its last argument, and neighbours differ in a person, who has an
+            id of their own and `rows_of_person` rows, all of them the example.
+        rows_of_person: How many rows that person has.
 
     Returns:
         A `FitAudit`; print it.
@@ -112,6 +118,13 @@ def audit_fit(
     arrays = tuple(np.asarray(array) for array in data)
     tried = _chosen(arrays, examples)
     null = null_example(arrays) if null is None else null
+    rows = 1
+    if user_ids is not None:
+        # One column more, in which all examples have the same value.
+        arrays, rows = (*arrays, np.asarray(user_ids)), rows_of_person
+        somebody = np.max(user_ids) + 1
+        tried = {name: (*example, somebody) for name, example in tried.items()}
+        null = null and (*null, somebody)
     base = None
     if adjacency != "zero-out":
         base = _run(train, arrays, None, Replay(seed, max_releases))
@@ -124,26 +137,26 @@ def audit_fit(
                 "Argument `null` must be given where no array has floating numbers: "
                 "an example without a gradient. Received: null=None"
             )
-        base = _run(train, arrays, null, Replay(seed, max_releases))
+        base = _run(train, arrays, null, Replay(seed, max_releases), rows)
     joins = adjacency == "remove"
     claim = accounted(base.returned)
     findings = _Findings(base, claim)
     for name, example in tried.items():
-        replay = Replay(seed, max_releases, follows=base, joins=joins)
-        findings.compare(name, replay.run(train, with_last(arrays, example)))
+        replay = Replay(seed, max_releases, base, joins, rows)
+        findings.compare(name, replay.run(train, with_last(arrays, example, rows)))
     if findings.all_reasons():
         findings.explain(
             Replay(seed, max_releases, follows=base).run(
-                train, with_last(arrays, None if joins else null)
+                train, with_last(arrays, None if joins else null, rows)
             )
         )
     return findings.summary(tuple(tried), adjacency)
 
 
 def _run(
-    train: Callable[..., Any], arrays: Any, example: Any, replay: Replay
+    train: Callable[..., Any], arrays: Any, example: Any, replay: Replay, rows: int = 1
 ) -> Replay:
-    replay.run(train, with_last(arrays, example))
+    replay.run(train, with_last(arrays, example, rows))
     if replay.error is not None:
         raise replay.error
     return replay

@@ -38,7 +38,8 @@ class Replay:
         seed: Of everything.
         max_releases: The most releases of one optimizer.
         follows: The run without the example, or `None`.
-        joins: Whether the data has one row more than that of the run it follows.
+        joins: Whether the data has one example more than that of the run it follows.
+        rows: How many rows that example has: more than one, if it is a person.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Replay:
         max_releases: int,
         follows: Replay | None = None,
         joins: bool = False,
+        rows: int = 1,
     ):
         self._seed = seed
         self._max_releases = max_releases
         self._follows = follows
         self._joins = joins
+        self._rows = rows
         self.tapes: list[ReleaseTape] = []
         self.returned: Any = None
         self.error: Exception | None = None
@@ -195,23 +198,28 @@ class Replay:
             return [block.copy() for block in source(random_lots)]
         if not self._joins:
             return known
-        target = num_examples - 1
+        former = num_examples - self._rows
         lots = np.concatenate(known)
         if lots.shape != np.concatenate(list(source(random_lots))).shape:
             raise ValueError(
                 "Argument `data` must have another number of rows: one more changes "
                 "the number or the size of the lots, which the analysis takes for "
-                f"public. Received: data with {target} rows"
+                f"public. Received: data with {former} rows"
             )
-        lots = np.where(lots == target, num_examples, lots)
+        lots = np.where(lots == former, num_examples, lots)
         # One group is what the example is in once: a lot, or a whole pass.
         groups = lots.reshape([-1, label.accumulation_steps * lots.shape[1]])
         if isinstance(label.sampling, Shuffled):
             groups = lots.reshape([1, -1])
+        # A person has a few rows side by side, and none of another person's.
+        each = label.rows_per_unit
+        added = np.full([each], num_examples)
+        added[: self._rows] = former + np.arange(min(each, self._rows))
         for group in groups:
-            free = np.flatnonzero(group == num_examples)
+            slots = group.reshape([-1, each])
+            free = np.flatnonzero((slots == num_examples).all(axis=1))
             if free.size:
-                group[random_lots.choice(free)] = target
+                slots[random_lots.choice(free)] = added
         return [lots]
 
     # What is left behind -----------------------------------------------------

@@ -52,12 +52,14 @@ def null_example(arrays: Sequence[np.ndarray]) -> Example | None:
     return _filled(tuple(array[0] for array in arrays), np.nan)
 
 
-def with_last(arrays: Sequence[np.ndarray], example: Example | None) -> Example:
-    """The data with this example as its last row; `None` adds nothing."""
+def with_last(
+    arrays: Sequence[np.ndarray], example: Example | None, times: int = 1
+) -> Example:
+    """The data with this example as its last rows; `None` adds nothing."""
     if example is None:
         return tuple(array.copy() for array in arrays)
     return tuple(
-        np.concatenate([array, np.asarray(row, array.dtype)[np.newaxis]])
+        np.concatenate([array, np.asarray([row] * times, array.dtype)])
         for array, row in zip(arrays, example, strict=True)
     )
 

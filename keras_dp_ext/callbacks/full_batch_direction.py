@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._fit_context import find_fit
+
 
 class FullBatchDirection(keras.callbacks.Callback):
     """Releases the noised gradient of all training data before every update.
@@ -56,6 +58,12 @@ class FullBatchDirection(keras.callbacks.Callback):
                 "FullBatchDirection serves optimizers with directional noise, "
                 'guarantee="published" and direction="gradient" only. Received: '
                 f"optimizer={self.model.optimizer}"
+            )
+        context = find_fit()
+        if context is not None and context.unit == "person":
+            raise ValueError(
+                "FullBatchDirection bounds the gradient of single examples, and the "
+                "lots draw people (`user_ids`): its releases would not protect them."
             )
         if self.model.steps_per_execution != 1:
             raise ValueError(

@@ -11,6 +11,15 @@ from keras_dp_ext.accounting.sampling import Sampling
 
 _WIDTH = 78
 
+_EXAMPLE = (
+    "The unit of privacy is one example; somebody with several examples in the data is "
+    "protected less; `keras_dp_ext.accounting.group_epsilon` says how much."
+)
+_PERSON = (
+    "The unit of privacy is one person with all of their rows, however many these are, "
+    "as told apart by the ids that were passed as `user_ids`."
+)
+
 
 def compose(
     epsilon: float,
@@ -60,9 +69,8 @@ def compose(
         f"{accountant.upper()} accountant, and holds for all intermediate weights "
         "together.",
         *in_words,
-        f"Adjacency: {'; '.join(adjacency) or 'add or remove one example'}. The unit "
-        "of privacy is one example; somebody with several examples in the data is "
-        "protected less; `keras_dp_ext.accounting.group_epsilon` says how much.",
+        f"Adjacency: {'; '.join(adjacency) or 'add or remove one example'}. "
+        + (_PERSON if any(s.unit == "person" for s in schemes) else _EXAMPLE),
         "Sampling: "
         + ("; ".join(s.describe() for s in schemes) or "nothing yet")
         + ".",

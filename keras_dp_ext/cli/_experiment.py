@@ -15,7 +15,7 @@ from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, calibration
 from keras_dp_ext.accounting.default_delta import default_delta
 from keras_dp_ext.callbacks import PrivacyAccountant
-from keras_dp_ext.cli._settings import Settings
+from keras_dp_ext.cli._settings import DEFAULT_ROWS, Settings
 from keras_dp_ext.data import DataSet, PrivatePCA, load, poisson_batches
 from keras_dp_ext.mechanisms import describe
 from keras_dp_ext.optimizers import make_private
@@ -29,7 +29,9 @@ _PCA_LEAST_NOISE = 4.0
 
 def load_data(settings: Settings) -> DataSet:
     """The data set, as the model of the settings takes it."""
-    data = load(settings.dataset, settings.data_dir, settings.target)
+    data = load(
+        settings.dataset, settings.data_dir, settings.target, settings.user_column
+    )
     return with_features(find_recipe(data.name, settings.model).model, data)
 
 
@@ -58,13 +60,18 @@ class Experiment:
             find_recipe(data.name, settings.model, settings.mechanism, settings.budget),
             settings,
         )
-        self.delta = settings.delta or default_delta(len(data.x_train))
+        rows = None
+        if data.user_ids is not None:
+            rows = settings.examples_per_user or DEFAULT_ROWS
         self.lots = poisson_batches(
             data.x_train,
             data.y_train.astype(np.int32),
             batch_size=self.recipe.batch_size,
             accumulation_steps=settings.accumulation_steps,
+            user_ids=data.user_ids,
+            examples_per_user=rows,
         )
+        self.delta = settings.delta or default_delta(self.lots.dp_sampling.num_examples)
         self.steps_per_epoch = self.lots.dp_sampling.steps_per_epoch
         self.model = self._new_model() if model is None else model
         self.accountant = PrivacyAccountant(
@@ -137,6 +144,11 @@ class Experiment:
                 )
         if len(private) > 1:
             raise ValueError("A model can have one PrivatePCA layer. Received: several")
+        if private and self.data.user_ids is not None:
+            raise ValueError(
+                "PrivatePCA protects single rows, and no epsilon covers these and "
+                "people: leave out `--user-column`, or choose another `--model`."
+            )
         if self.settings.pca_noise_multiplier is not None and not private:
             raise ValueError(
                 "Argument `--pca-noise-multiplier` applies to models with a PrivatePCA "

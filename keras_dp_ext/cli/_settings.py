@@ -20,6 +20,10 @@ from keras_dp_ext.cli._training import (
 #: Used where neither a target nor a noise is given.
 DEFAULT_TARGET_EPSILON = 3.0
 
+#: Used where people are drawn and nothing else is said. A public number: it must not
+#: be chosen by looking at how many rows people have.
+DEFAULT_ROWS = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -45,6 +49,8 @@ class Settings:
         options: Further arguments of the mechanism.
         seed: Of the initial weights. Lots and noise never depend on it.
         target: Column to predict, of a `.csv` file.
+        user_column: Column of a `.csv` file that tells to whom a row belongs.
+        examples_per_user: The most rows of one person in a lot.
     """
 
     dataset: str = "digits"
@@ -66,6 +72,8 @@ class Settings:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     seed: int | None = None
     target: str | None = None
+    user_column: str | None = None
+    examples_per_user: int | None = None
 
     def __post_init__(self) -> None:
         check_name(self.dataset)
@@ -73,6 +81,16 @@ class Settings:
             raise ValueError(
                 "Argument `--target` must name the column to predict for a .csv file, "
                 f"and for nothing else. Received: {self.target} for {self.dataset}"
+            )
+        if self.user_column is not None and self.target is None:
+            raise ValueError(
+                "Argument `--user-column` applies to .csv files only. Received: "
+                f"{self.user_column} for {self.dataset}"
+            )
+        if self.examples_per_user is not None and self.user_column is None:
+            raise ValueError(
+                "Argument `--examples-per-user` needs `--user-column`, which tells to "
+                f"whom a row belongs. Received: {self.examples_per_user}"
             )
         for name in ("target_epsilon", "learning_rate", "l2_norm_clip"):
             value = getattr(self, name)
@@ -146,6 +164,18 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         "--target", metavar="COLUMN", help="the column to predict, of a .csv file"
     )
     data.add_argument(
+        "--user-column",
+        metavar="COLUMN",
+        help="the column of a .csv file that tells to whom a row belongs: people are "
+        "drawn and protected, with all of their rows",
+    )
+    data.add_argument(
+        "--examples-per-user",
+        type=_positive_int,
+        metavar="K",
+        help=f"the most rows of one person in a lot. Default: {DEFAULT_ROWS}",
+    )
+    data.add_argument(
         "--data-dir",
         metavar="DIR",
         help="directory of .npz files. Default: $KERAS_DP_DATA",
@@ -179,7 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
     privacy.add_argument(
         "--delta",
         type=_number,
-        help="default: the greatest power of ten below 1 / examples",
+        help="default: the greatest power of ten below 1 / examples (or people)",
     )
     privacy.add_argument(
         "--accountant",
@@ -210,7 +240,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         "--batch-size",
         type=_positive_int,
         metavar="N",
-        help="expected number of examples in a lot",
+        help="expected number of examples (or people) in a lot",
     )
     training.add_argument(
         "--accumulation-steps",

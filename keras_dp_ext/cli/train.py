@@ -27,6 +27,7 @@ _EXAMPLES = """examples:
   keras-dp train --dataset mnist --model pca_mlp --target-epsilon 2
   keras-dp train --dataset adult --mechanism encoding --noise student-t
   keras-dp train --dataset table.csv --target column --target-epsilon 3
+  keras-dp train --dataset table.csv --target column --user-column id
   keras-dp train --dataset my.npz --model my_module:my_function
   keras-dp train --resume                 (after Ctrl-C; the budget stays the same)
   keras-dp train --noise-multiplier 2 --resume --epochs 60
@@ -235,6 +236,7 @@ def _write(
         "epsilon": record["epsilon"],
         "published_epsilon": record["published_epsilon"],
         "delta": record["delta"],
+        "unit": experiment.lots.dp_sampling.sampling.unit,
         "target_epsilon": record["target_epsilon"],
         "test_accuracy": experiment.test_accuracy(),
         "noise_multiplier": experiment.noise_multiplier,
@@ -252,12 +254,15 @@ def _introduction(experiment: Experiment) -> str:
         experiment.data,
         experiment.lots.dp_sampling,
     )
+    of_people = label.sampling.unit == "person"
+    people = f" of {label.num_examples} people" if of_people else ""
     return (
-        f"{data.name}: {len(data.x_train)} examples ({data.note}). Model "
+        f"{data.name}: {len(data.x_train)} examples{people} ({data.note}). Model "
         f"{recipe.model}, {experiment.model.count_params()} parameters. Mechanism "
         f"{experiment.settings.mechanism}, noise multiplier "
         f"{experiment.noise_multiplier:.4g}, {recipe.epochs} epochs of "
-        f"{label.steps_per_epoch} lots of {recipe.batch_size} (Poisson)."
+        f"{label.steps_per_epoch} lots of {recipe.batch_size}"
+        f"{' people' if of_people else ''} (Poisson)."
     )
 
 

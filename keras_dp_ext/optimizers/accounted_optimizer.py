@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, Ledger, Sampling, Unknown
 from keras_dp_ext.accounting.ledger import stated_sampling
+from keras_dp_ext.data.sampling.lots import check_unit
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.former_trainings import add_training, former_trainings
 from keras_dp_ext.optimizers.shared_lot import (
@@ -134,8 +135,9 @@ class AccountedOptimizer:
 
         `PrivacyAccountant` does so in `fit`; a custom loop calls it once.
         """
-        self.ledger.add_assumption(stated_sampling(sampling))
         context = find_fit(self)
+        check_unit(sampling, context)
+        self.ledger.add_assumption(stated_sampling(sampling))
         self._open_segment(sampling, context)
         self._state.sampling_is_stated = context is None
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_dp_ext._fit_context import find_fit
 from keras_dp_ext.gradients import MaterializedGradients
-from keras_dp_ext.optimizers.lot_size import examples_per_microbatch
+from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, is_of_people
 from keras_dp_ext.optimizers.private_step import release
 from keras_dp_ext.optimizers.training_session import begin_session
 
@@ -39,6 +39,12 @@ def eager_step(
         )
     optimizer._ensure_built(variables)
     context = find_fit(optimizer)
+    if is_of_people(context):
+        raise ValueError(
+            "Lots of people (`user_ids`) need a traced training step: losses that were "
+            "computed eagerly do not tell which rows are padding. Compile the model "
+            "without `run_eagerly=True`."
+        )
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
     group = examples_per_microbatch(optimizer, losses, context)

@@ -7,13 +7,24 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext
-from keras_dp_ext.optimizers.microbatches import microbatch_size
+from keras_dp_ext.optimizers.microbatches import check_people, microbatch_size
+
+
+def is_of_people(context: FitContext | None) -> bool:
+    """Whether a microbatch holds the rows of one person, and lots count people."""
+    return context is not None and context.unit == "person"
 
 
 def examples_per_microbatch(
     optimizer: Any, losses: tf.Tensor, context: FitContext | None
 ) -> int:
-    """Examples per microbatch: 1, unless `num_microbatches` was given."""
+    """Examples per microbatch: 1, unless `num_microbatches` was given.
+
+    Where the data draw people, a microbatch holds the rows of one person.
+    """
+    if is_of_people(context):
+        check_people(optimizer.num_microbatches, losses.shape[0], context)
+        return context.rows_per_unit
     if optimizer.num_microbatches is None:
         return 1
     rows = losses.shape[0]
@@ -32,7 +43,7 @@ def examples_per_microbatch(
 
 
 def expected_lot(optimizer: Any, losses: tf.Tensor, context: FitContext | None) -> int:
-    """The public number of examples in a lot, by which sums are divided.
+    """The public number of examples, or people, in a lot, by which sums are divided.
 
     Never the realised number, which depends on who is in the data.
     """

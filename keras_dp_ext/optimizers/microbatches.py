@@ -38,6 +38,31 @@ def microbatch_size(
     return group
 
 
+def check_people(
+    num_microbatches: int | None, rows: int | None, context: FitContext
+) -> None:
+    """Raises if the rows of a batch are not whole people.
+
+    Args:
+        num_microbatches: The optimizer's argument.
+        rows: Rows of the batch on one replica.
+        context: The running `fit`, whose data draw people.
+    """
+    if num_microbatches not in (None, context.batch_size):
+        raise ValueError(
+            "Argument `num_microbatches` must be None where people are drawn "
+            "(`user_ids`): all rows of a person are one microbatch. "
+            f"Received: num_microbatches={num_microbatches}"
+        )
+    if rows is None or rows % context.rows_per_unit:
+        raise ValueError(
+            "The rows of a person must stay together, "
+            f"{context.rows_per_unit} in each batch of each replica: use a number of "
+            "replicas that divides the people of a batch, and keep shapes static "
+            f"behind the sampler. Received: batches of {rows} rows"
+        )
+
+
 def _does_not_divide(num_microbatches: int, batch: int, expected: int | None) -> str:
     if expected in (None, batch):
         return (

@@ -51,6 +51,25 @@ def masked_losses(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     return tf.where(mask, losses, tf.zeros_like(losses))
 
 
+def averaged_over_people(
+    losses: tf.Tensor, mask: tf.Tensor | None, rows_per_person: int
+) -> tf.Tensor:
+    """Losses whose mean over a person's slots is that over the rows that are there.
+
+    Who has a single row then weighs as much as who fills all slots. Nobody's rows all
+    being padding, they stay zeros.
+    """
+    if rows_per_person == 1:
+        return losses
+    if mask is None:
+        raise ValueError("Lots of people must have sample weights, which mark padding.")
+    slots = tf.reshape(tf.cast(mask, losses.dtype), [-1, rows_per_person])
+    count = tf.reduce_sum(slots, axis=1, keepdims=True)
+    share = rows_per_person / tf.maximum(count, tf.ones_like(count))
+    people = tf.reshape(losses, [-1, rows_per_person]) * share
+    return tf.reshape(people, [losses.shape[0]])
+
+
 def correct_loss_log(
     model: keras.Model, separated: SeparatedLoss, mask: tf.Tensor
 ) -> None:

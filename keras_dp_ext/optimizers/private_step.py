@@ -13,7 +13,11 @@ from keras_dp_ext.gradients import per_example_gradients
 from keras_dp_ext.gradients.graph.cudnn import without_cudnn
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.optimizers import padding
-from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, expected_lot
+from keras_dp_ext.optimizers.lot_size import (
+    examples_per_microbatch,
+    expected_lot,
+    is_of_people,
+)
 from keras_dp_ext.optimizers.shared_lot import register_release
 from keras_dp_ext.optimizers.training_session import (
     begin_session,
@@ -73,7 +77,8 @@ def trace_step(
     losses = without_cudnn(losses)
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
-    losses = padding.masked_losses(losses, padding.examples_mask(context))
+    mask = padding.examples_mask(context)
+    losses = padding.masked_losses(losses, mask)
     penalty_gradients = _penalty_gradients(penalties, variables)
     with private_update(
         losses,
@@ -83,6 +88,8 @@ def trace_step(
         trained=variables,
     ):
         group = examples_per_microbatch(optimizer, losses, context)
+        if is_of_people(context):
+            losses = padding.averaged_over_people(losses, mask, group)
         gradients = per_example_gradients(losses, variables, group)
         sums = optimizer.mechanism.bound(gradients)
         # After the bound: the probe runs the very ops with which it was built.
@@ -102,7 +109,9 @@ def release(
     context: FitContext | None,
 ) -> None:
     """Hands bounded sums on to the lot, with the public number of its rows."""
-    expected_rows = expected_lot(optimizer, losses, context) / group
+    expected_rows = expected_lot(optimizer, losses, context)
+    if not is_of_people(context):
+        expected_rows /= group
     guard_train_function(optimizer, context)
     optimizer._release.add_batch(
         sums, penalty_gradients, variables, expected_rows, optimizer._apply_average

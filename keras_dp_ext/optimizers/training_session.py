@@ -118,11 +118,13 @@ class GuardedTrainFunction:
         self._checked = lambda: None
         self._calls = 1  # The one under way.
 
-    def add(self, optimizer: Any, lot: int | None) -> None:
-        """Guards the updates of one more optimizer, for this `lot`."""
+    def add(self, optimizer: Any, lot: int | None, unit: tuple[str, int]) -> None:
+        """Guards the updates of one more optimizer, for this `lot` and `unit`."""
         self._guarded = [g for g in self._guarded if g.optimizer() is not optimizer]
         count = in_another_thread(lambda: optimizer._spending.executed)
-        self._guarded.append(_Guarded(weakref.ref(optimizer), lot, count, self._calls))
+        self._guarded.append(
+            _Guarded(weakref.ref(optimizer), lot, count, self._calls, unit)
+        )
 
     def __call__(self, iterator: Any) -> Any:
         self._calls += 1
@@ -135,7 +137,8 @@ class GuardedTrainFunction:
             optimizer = guarded.optimizer()
             context = find_fit(optimizer)
             begin_session(optimizer, context)
-            if declared_lot(optimizer, context) not in (None, guarded.lot):
+            is_other_lot = declared_lot(optimizer, context) not in (None, guarded.lot)
+            if is_other_lot or _unit_of(context) != guarded.unit:
                 model.make_train_function(force=True)
                 return model.train_function(iterator)
         self._checked = weakref.ref(iterator)
@@ -174,12 +177,18 @@ class _Guarded:
         lot: The public lot size that is part of the trace.
         releases: Its counter then.
         first_call: The number of the call in which it was traced.
+        unit: What a microbatch is in the trace, and how many rows it has.
     """
 
     optimizer: Callable[[], Any]
     lot: int | None
     releases: int
     first_call: int
+    unit: tuple[str, int]
+
+
+def _unit_of(context: FitContext | None) -> tuple[str, int]:
+    return ("example", 1) if context is None else (context.unit, context.rows_per_unit)
 
 
 def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
@@ -195,7 +204,7 @@ def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
 
     guard = keras_internals.replace_train_function(model, guarded)
     if guard is not None:
-        guard.add(optimizer, declared_lot(optimizer, context))
+        guard.add(optimizer, declared_lot(optimizer, context), _unit_of(context))
 
 
 def check_release_counts(model: keras.Model | None) -> None:

@@ -33,6 +33,53 @@ def test_a_table_trains_in_one_command(keras_dp, table, tmp_path):
     assert "taken to be public" in privacy["data"]
 
 
+def with_ids(table, tmp_path):
+    header, *rows = table.read_text().splitlines()
+    lines = [f"{row},p{number % 500}" for number, row in enumerate(rows)]
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join([f"{header},patient", *lines]) + "\n")
+    return path
+
+
+def test_people_of_a_table_are_protected_in_one_command(keras_dp, table, tmp_path):
+    path = with_ids(table, tmp_path)
+    summary = keras_dp.json(
+        *("train", "--dataset", path, "--target", "ill", "--user-column", "patient"),
+        *("--target-epsilon", 3, "--epochs", 2, "--batch-size", 50),
+        *("--output-dir", tmp_path / "out"),
+    )
+    assert summary["unit"] == "person" and summary["delta"] == 1e-3
+    privacy = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert "one person with all" in " ".join(privacy["statement"].split())
+    assert "a fifth of the values of patient" in privacy["data"]
+    data = dp.data.load(str(path), target="ill", user_column="patient")
+    # The id is no input, and nobody is in both parts.
+    assert (
+        data.x_train.shape[1] == dp.data.load(str(table), target="ill").x_train.shape[1]
+    )
+    assert len(data.user_ids) == len(data.x_train)
+    assert len(data.x_test) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--user-column", "absent"], "column of ids"),
+        (["--user-column", "ill"], "not the target"),
+        (["--user-column", "income"], "must have an id in each row"),
+        (["--examples-per-user", "3"], "needs `--user-column`"),
+    ],
+)
+def test_wrong_columns_of_ids_take_one_line(
+    keras_dp, table, tmp_path, arguments, message
+):
+    status = keras_dp(
+        *("train", "--dataset", table, "--target", "ill"),
+        *("--output-dir", tmp_path / "out", *arguments),
+    )
+    assert status == 2 and message in keras_dp.stderr
+
+
 def test_one_row_more_changes_no_other(table):
     before = dp.data.load(str(table), target="ill")
     with table.open("a") as file:

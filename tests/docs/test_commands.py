@@ -56,8 +56,11 @@ def place(tmp_path, monkeypatch):
         for part, n in (("train", 600), ("test", 50))
     }
     np.savez(tmp_path / "DIR" / "mnist.npz", **images, **labels)
-    rows = [f"{a:.3f},{'yes' if a > 0 else 'no'}" for a in rng.normal(size=500)]
-    (tmp_path / "table.csv").write_text("\n".join(["number,column", *rows]))
+    rows = [
+        f"{a:.3f},{'yes' if a > 0 else 'no'},{number // 2}"
+        for number, a in enumerate(rng.normal(size=500))
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(["number,column,id", *rows]))
 
 
 def test_there_are_commands():

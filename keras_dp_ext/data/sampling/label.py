@@ -62,6 +62,8 @@ class SamplingLabel:
             sees `steps_per_epoch * accumulation_steps` batches.
         masked: Whether some rows are padding, which only the sample weight tells
             apart from examples.
+        rows_per_unit: How many consecutive rows of a batch belong to one person, where
+            `sampling.unit` is "person"; all numbers above count people then.
     """
 
     sampling: Sampling
@@ -70,6 +72,7 @@ class SamplingLabel:
     accumulation_steps: int
     steps_per_epoch: int
     masked: bool
+    rows_per_unit: int = 1
 
 
 def attach(dataset: tf.data.Dataset, label: SamplingLabel) -> tf.data.Dataset:

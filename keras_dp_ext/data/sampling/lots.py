@@ -33,14 +33,29 @@ def sampling_of_lots(
             raise ValueError(
                 f"It is not known how batches are drawn: {reason}. {_REMEDY}"
             )
+        check_unit(stated, context)
         return stated
     found = _found(context, accumulation)
-    if stated not in (None, FullBatch(), found):
+    if stated == FullBatch():
+        return FullBatch(unit=found.unit)
+    if stated not in (None, FullBatch(unit=found.unit), found):
         raise ValueError(
             f"Argument `sampling` must agree with the data, which has {found}. "
             f"Received: sampling={stated}"
         )
     return stated or found
+
+
+def check_unit(sampling: Sampling, context: FitContext | None) -> None:
+    """Raises if a stated sampling protects others than those whose rows are bounded."""
+    unit = "example" if context is None else context.unit
+    if sampling.unit != unit:
+        raise ValueError(
+            f"Argument `sampling` must have the unit of what is bounded, one {unit}: "
+            "all rows of a person are bounded together in `fit` on the lots of "
+            "`poisson_batches(..., user_ids=ids, examples_per_user=k)` only. Received: "
+            f"sampling={sampling} with unit={sampling.unit}"
+        )
 
 
 def _found(context: FitContext, accumulation: int) -> Sampling:

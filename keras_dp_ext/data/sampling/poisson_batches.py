@@ -15,6 +15,7 @@ from keras_dp_ext.data.sampling import arrays, checks, pipeline
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
 from keras_dp_ext.data.sampling.class_weight import with_class_weight
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
+from keras_dp_ext.data.sampling.people import people_of
 
 # Capacities are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
 # equal parts.
@@ -33,6 +34,8 @@ def poisson_batches(
     max_overflow_delta: float = 1e-12,
     class_weight: Mapping[int, float] | None = None,
     sampling_rate: float | None = None,
+    user_ids: Any = None,
+    examples_per_user: int | None = None,
 ) -> tf.data.Dataset:
     """Lots in which every example takes part independently with equal probability.
 
@@ -48,6 +51,12 @@ def poisson_batches(
     replaced by one that contributes nothing), and N is public. With `sampling_rate`
     they follow from public numbers alone, and it is about adding or removing an
     example, among data sets of at most `batch_size / sampling_rate` examples.
+
+    With `user_ids` people are drawn in place of examples, and the guarantee is about a
+    person with all of their rows, however many these are. A lot takes at most
+    `examples_per_user` rows of a person, at random; the optimizer averages their
+    gradients and bounds the average (`keras_dp_ext/data/sampling/people.py`). All that
+    is said here about examples then holds for people: batch size, rate, N, delta.
 
     Compile with `weighted_metrics=["accuracy"]` rather than `metrics`: Keras counts
     padding as examples in the latter.
@@ -67,8 +76,9 @@ def poisson_batches(
         batch_size: Expected number of examples in a lot; with `sampling_rate` a public
             bound on it, by which the noised sum is divided.
         sample_weight: `[N]` array of weights for the loss, or `None`.
-        physical_batch_size: Number of slots in a batch; by default the fewest that
-            keep the overflow below `max_overflow_delta`.
+        physical_batch_size: Number of rows of a batch; by default the fewest that
+            keep the overflow below `max_overflow_delta`. With `user_ids` a multiple of
+            `examples_per_user`.
         steps_per_epoch: Number of lots in an epoch; by default `N / batch_size`, or
             `1 / sampling_rate`, rounded.
         accumulation_steps: Number of batches over which a lot is spread. The
@@ -82,6 +92,8 @@ def poisson_batches(
             not allow it together with the sample weights that lots have.
         sampling_rate: The probability with which an example is drawn, if it is to be a
             public number that does not depend on N.
+        user_ids: `[N]` integers or strings: to whom each row belongs.
+        examples_per_user: The most rows of one person in a lot. With `user_ids` only.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
@@ -107,9 +119,22 @@ def poisson_batches(
     >>> lots = poisson_batches(images, labels, batch_size=60, sampling_rate=0.05)
     >>> lots.dp_sampling.num_examples, lots.dp_sampling.sampling.adjacency
     (1200, 'add or remove one example')
+
+    Every patient has five images, and it is patients whom we protect:
+
+    >>> patients = np.arange(1000) // 5
+    >>> lots = poisson_batches(
+    ...     images, labels, batch_size=20, user_ids=patients, examples_per_user=3
+    ... )
+    >>> lots.dp_sampling.num_examples, lots.dp_sampling.sampling.unit
+    (200, 'person')
     """
     x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
     sample_weight = with_class_weight(sample_weight, class_weight, y)
+    people = people_of(user_ids, num_examples, examples_per_user)
+    rows_per_slot = 1 if people is None else people.rows_per_person
+    if people is not None:
+        num_examples = people.count
     if sampling_rate is None:
         checks.batch_size(batch_size, num_examples)
         public_size, rate = num_examples, batch_size / num_examples
@@ -132,25 +157,33 @@ def poisson_batches(
 
     needed = smallest_capacity(public_size, rate, max_overflow_delta)
     if physical_batch_size is None:
-        physical_batch_size = _ROUND_TO * math.ceil(
-            needed / (_ROUND_TO * accumulation_steps)
-        )
+        slots = _ROUND_TO * math.ceil(needed / (_ROUND_TO * accumulation_steps))
+        physical_batch_size = slots * rows_per_slot
     check_integer("physical_batch_size", physical_batch_size)
-    capacity = physical_batch_size * accumulation_steps
-    if capacity < needed:
+    if physical_batch_size % rows_per_slot:
         raise ValueError(
-            f"Argument `physical_batch_size` must be at least "
-            f"{math.ceil(needed / accumulation_steps)} for lots of {batch_size} "
-            f"expected examples in {accumulation_steps} batches: a smaller one "
-            f"overflows too often to be private. "
+            "Argument `physical_batch_size` must be a multiple of `examples_per_user`: "
+            "a person's rows stay together. Received: physical_batch_size="
+            f"{physical_batch_size}, examples_per_user={examples_per_user}"
+        )
+    capacity = physical_batch_size // rows_per_slot * accumulation_steps
+    if capacity < needed:
+        least = math.ceil(needed / accumulation_steps) * rows_per_slot
+        drawn = "examples" if people is None else "people"
+        raise ValueError(
+            f"Argument `physical_batch_size` must be at least {least} for lots of "
+            f"{batch_size} expected {drawn} in {accumulation_steps} batches: a smaller "
+            "one overflows too often to be private. "
             f"Received: physical_batch_size={physical_batch_size}"
         )
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
+        order = None if people is None else people.shuffled(rng)
         for num_lots in pipeline.blocks(steps_per_epoch):
-            yield _draw_lots(rng, num_lots, num_examples, rate, capacity).reshape(
-                [-1, physical_batch_size]
-            )
+            lots = _draw_lots(rng, num_lots, num_examples, rate, capacity)
+            if people is not None:
+                lots = people.rows_of(lots, order, rng)
+            yield lots.reshape([-1, physical_batch_size])
 
     dataset = pipeline.batches_from_indices(
         draw,
@@ -170,12 +203,14 @@ def poisson_batches(
                 # It grows with the size: that of the bound holds for all below.
                 overflow_delta=overflow_delta(public_size, rate, capacity),
                 rate_from_size=sampling_rate is None,
+                unit="example" if people is None else "person",
             ),
             num_examples=public_size,
             expected_batch_size=batch_size,
             accumulation_steps=accumulation_steps,
             steps_per_epoch=steps_per_epoch,
             masked=True,
+            rows_per_unit=rows_per_slot,
         ),
     )
 

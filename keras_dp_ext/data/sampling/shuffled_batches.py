@@ -13,6 +13,7 @@ from keras_dp_ext.accounting.sampling import Shuffled
 from keras_dp_ext.data.sampling import arrays, checks, pipeline
 from keras_dp_ext.data.sampling.class_weight import with_class_weight
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
+from keras_dp_ext.data.sampling.people import people_of
 
 
 def shuffled_batches(
@@ -23,6 +24,8 @@ def shuffled_batches(
     accumulation_steps: int = 1,
     seed: int | tuple[int, ...] | None = None,
     class_weight: Mapping[int, float] | None = None,
+    user_ids: Any = None,
+    examples_per_user: int | None = None,
 ) -> tf.data.Dataset:
     """The whole data set in random order, once an epoch.
 
@@ -48,6 +51,9 @@ def shuffled_batches(
         seed: `None` (default) takes the operating system's entropy; see
             `poisson_batches`.
         class_weight: Weight of each class in the loss; see `poisson_batches`.
+        user_ids: `[N]` integers or strings: to whom each row belongs. People are
+            drawn then, each once an epoch; see `poisson_batches`.
+        examples_per_user: The most rows of one person in a lot.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
@@ -58,8 +64,13 @@ def shuffled_batches(
     """
     x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
     sample_weight = with_class_weight(sample_weight, class_weight, y)
+    people = people_of(user_ids, num_examples, examples_per_user)
+    rows_per_slot = 1 if people is None else people.rows_per_person
+    if people is not None:
+        num_examples = people.count
     checks.batch_size(batch_size, num_examples)
     physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
+    physical_batch_size *= rows_per_slot
     steps_per_epoch = math.ceil((num_examples + 1) / batch_size)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -67,6 +78,8 @@ def shuffled_batches(
         slots[:num_examples] = np.arange(num_examples)
         rng.shuffle(slots)
         lots = slots.reshape([steps_per_epoch, batch_size])
+        if people is not None:
+            lots = people.rows_of(lots, people.shuffled(rng), rng)
         start = 0
         for num_lots in pipeline.blocks(steps_per_epoch):
             yield lots[start : start + num_lots].reshape([-1, physical_batch_size])
@@ -86,12 +99,15 @@ def shuffled_batches(
         dataset,
         SamplingLabel(
             sampling=Shuffled(
-                steps_per_epoch=steps_per_epoch, rate=batch_size / num_examples
+                steps_per_epoch=steps_per_epoch,
+                rate=batch_size / num_examples,
+                unit="example" if people is None else "person",
             ),
             num_examples=num_examples,
             expected_batch_size=batch_size,
             accumulation_steps=accumulation_steps,
             steps_per_epoch=steps_per_epoch,
             masked=True,
+            rows_per_unit=rows_per_slot,
         ),
     )

@@ -21,6 +21,7 @@ class DataSet:
         scale: Dividing inputs by it brings them into [0, 1]; 1 for what is not
             an image. A public constant, not a statistic of the data.
         note: Where the data came from, and what is special about it.
+        user_ids: To whom each training row belongs, if it is people who are protected.
     """
 
     name: str
@@ -31,6 +32,7 @@ class DataSet:
     num_classes: int
     scale: float = 1.0
     note: str = ""
+    user_ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.num_classes < 2:

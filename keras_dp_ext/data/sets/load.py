@@ -89,6 +89,7 @@ def load(
     name: str,
     data_dir: str | os.PathLike | None = None,
     target: str | None = None,
+    user_column: str | None = None,
 ) -> DataSet:
     """Loads a data set.
 
@@ -105,6 +106,8 @@ def load(
             variable `KERAS_DP_DATA`.
         target: Name of the column to predict, for a `.csv` file: a line of column
             names, then a line for each example. Numbers and words may be missing.
+        user_column: Name of the column that tells to whom a row belongs, if people are
+            to be protected and not single rows; it becomes `DataSet.user_ids`.
 
     Returns:
         A `DataSet`; its `note` says where it came from.
@@ -121,16 +124,17 @@ def load(
     (1438, 8, 8, 1)
     """
     check_name(name)
-    if name == "digits" and target is None:
+    if name == "digits" and target is None and user_column is None:
         with resources.as_file(resources.files(__package__) / "digits.npz") as path:
             return _from_npz(name, path, 10, 16.0, "UCI optical digits, embedded")
     if str(name).endswith(".csv"):
-        return load_table(Path(name), target)
-    if target is not None:
-        raise ValueError(
-            "Argument `target` (--target) applies to .csv files only. Received: "
-            f"target={target} for {name}"
-        )
+        return load_table(Path(name), target, user_column)
+    for argument, value in (("target", target), ("user_column", user_column)):
+        if value is not None:
+            raise ValueError(
+                f"Argument `{argument}` (--{argument.replace('_', '-')}) applies to "
+                f".csv files only. Received: {argument}={value} for {name}"
+            )
     if str(name).endswith(".npz"):
         return _own_file(Path(name))
     source = _SOURCES[name]

@@ -25,16 +25,20 @@ _PARTS = 5
 _NOTE = (
     "{file}: names and kinds of the columns, the classes, and the number of rows are "
     "taken to be public; numbers are squashed by sign(v) log(1 + |v|), words are hashed; "
-    "a fifth of the rows, by a hash of each, is for testing"
+    "a fifth of the {parts}, by a hash of each, is for testing"
 )
 
 
-def load_table(path: Path, target: str | None) -> DataSet:
+def load_table(
+    path: Path, target: str | None, user_column: str | None = None
+) -> DataSet:
     """Reads a CSV file with a line of column names.
 
     Args:
         path: The file.
         target: Name of the column to predict.
+        user_column: Name of the column that tells to whom a row belongs. It is no
+            input, and all rows of a person are for training, or all for testing.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -48,8 +52,23 @@ def load_table(path: Path, target: str | None) -> DataSet:
             "Argument `target` (--target) must name the column to predict, one of "
             f"{', '.join(columns)}. Received: target={target}"
         )
+    if user_column is not None and user_column not in set(columns) - {target}:
+        raise ValueError(
+            "Argument `user_column` (--user-column) must name the column of ids, one of "
+            f"{', '.join(columns)}, and not the target. Received: "
+            f"user_column={user_column}"
+        )
     # By each row alone: one row more must not move others from one part to the other.
     contents = ["\x1f".join(row) for row in zip(*columns.values(), strict=True)]
+    ids = None
+    if user_column is not None:
+        contents = columns.pop(user_column)
+        if not all(contents):
+            raise ValueError(
+                f"Column `{user_column}` must have an id in each row: nobody knows to "
+                "whom the others belong."
+            )
+        ids = np.array(contents)
     test = np.array([zlib.crc32(row.encode()) % _PARTS == 0 for row in contents])
     classes, labels = np.unique(columns.pop(target), return_inverse=True)
     if len(classes) < 2 or len(classes) > max(2, len(labels) // 10):
@@ -72,7 +91,10 @@ def load_table(path: Path, target: str | None) -> DataSet:
         x_test=x[test],
         y_test=labels[test],
         num_classes=len(classes),
-        note=_NOTE.format(file=path.name),
+        note=_NOTE.format(
+            file=path.name, parts="rows" if ids is None else f"values of {user_column}"
+        ),
+        user_ids=None if ids is None else ids[~test],
     )
 
 
