@@ -8,42 +8,23 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from keras_dp_ext import noise as noises
+from keras_dp_ext._value import Value, deserialize
 from keras_dp_ext.accounting.profile import Profile, common_grid
 from keras_dp_ext.noise import Noise
 
 
-class Event(abc.ABC):
+class Event(Value, abc.ABC):
     """One release, as its mathematics sees it.
 
     Adjacency is add-or-remove one example. An event says nothing about how the
     examples were chosen (that is `Sampling`) nor how often it happened (`Ledger`).
     An accountant that meets an event which it does not know raises.
     """
-
-    #: All event classes, by name.
-    registry: ClassVar[dict[str, type[Event]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        Event.registry[cls.__name__] = cls
-
-    @abc.abstractmethod
-    def get_config(self) -> dict[str, Any]:
-        """Plain JSON values from which `from_config` makes an equal event."""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
-        """The event with this `get_config`."""
-        return cls(**config)
-
-    def serialize(self) -> dict[str, Any]:
-        """A JSON dictionary that `events.get` turns back."""
-        return {"class_name": type(self).__name__, "config": self.get_config()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +57,7 @@ class GaussianRelease(Event):
         return {"noise_multiplier": value if math.isfinite(value) else str(value)}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
+    def from_config(cls, config: Mapping[str, Any]) -> GaussianRelease:
         return cls(float(config["noise_multiplier"]))
 
 
@@ -135,15 +116,8 @@ class NoiseRelease(Event):
             return GaussianRelease(math.inf)
         return GaussianRelease(self.noise.scale / sensitivity)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "noise": self.noise.serialize(),
-            "shifts": [profile.serialize() for profile in self.shifts],
-            "replaced": self.replaced,
-        }
-
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
+    def from_config(cls, config: Mapping[str, Any]) -> NoiseRelease:
         shifts = tuple(Profile(**shift) for shift in config["shifts"])
         return cls(noises.get(config["noise"]), shifts, config["replaced"])
 
@@ -181,16 +155,8 @@ class CodebookRelease(Event):
         sensitivity = self.codebook.norm * (2.0 if self.replaced else 1.0)
         return GaussianRelease(self.noise.scale / sensitivity)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "noise": self.noise.serialize(),
-            "codebook": self.codebook.serialize(),
-            "num_parameters": self.num_parameters,
-            "replaced": self.replaced,
-        }
-
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
+    def from_config(cls, config: Mapping[str, Any]) -> CodebookRelease:
         from keras_dp_ext.bounding import codebook
 
         return cls(
@@ -214,11 +180,8 @@ class FullBatchRelease(Event):
 
     event: Event
 
-    def get_config(self) -> dict[str, Any]:
-        return {"event": self.event.serialize()}
-
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
+    def from_config(cls, config: Mapping[str, Any]) -> FullBatchRelease:
         return cls(get(config["event"]))
 
 
@@ -258,11 +221,8 @@ class ComposedRelease(Event):
         merged = math.inf if precision == 0 else precision**-0.5
         return (*full, GaussianRelease(merged))
 
-    def get_config(self) -> dict[str, Any]:
-        return {"events": [event.serialize() for event in self.events]}
-
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
+    def from_config(cls, config: Mapping[str, Any]) -> ComposedRelease:
         return cls(tuple(get(event) for event in config["events"]))
 
 
@@ -301,14 +261,8 @@ class ScheduledRelease(Event):
         """What release number `release` is, counted from 0."""
         return self.events[bisect.bisect_right(self.starts, release) - 1]
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "starts": list(self.starts),
-            "events": [event.serialize() for event in self.events],
-        }
-
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Event:
+    def from_config(cls, config: Mapping[str, Any]) -> ScheduledRelease:
         return cls(config["starts"], tuple(get(event) for event in config["events"]))
 
 
@@ -326,12 +280,4 @@ def get(identifier: Event | Mapping[str, Any]) -> Event:
     >>> get(GaussianRelease(1.1).serialize())
     GaussianRelease(noise_multiplier=1.1)
     """
-    if isinstance(identifier, Event):
-        return identifier
-    name = identifier.get("class_name") if isinstance(identifier, Mapping) else None
-    if name not in Event.registry:
-        raise ValueError(
-            "Argument `event` must be an Event or a serialised one, of a class in "
-            f"{sorted(Event.registry)}. Received: event={identifier}"
-        )
-    return Event.registry[name].from_config(identifier["config"])
+    return deserialize(Event, identifier, "event")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from keras_dp_ext._checks import check_count, check_in
+from keras_dp_ext._checks import check_count, check_in, check_one_of
+from keras_dp_ext._value import Value, deserialize
 
 #: Whom a guarantee can be about.
 UNITS = ("example", "person")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampling:
+class Sampling(Value):
     """Base class. Each subclass is one sampling scheme.
 
     Attributes:
@@ -23,18 +24,8 @@ class Sampling:
 
     unit: str = dataclasses.field(default="example", kw_only=True, repr=False)
 
-    #: All sampling classes, by name.
-    registry: ClassVar[dict[str, type[Sampling]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        Sampling.registry[cls.__name__] = cls
-
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
-            raise ValueError(
-                f"Argument `unit` must be one of {UNITS}. Received: unit={self.unit}"
-            )
+        check_one_of("unit", self.unit, UNITS)
 
     @property
     def adjacency(self) -> str:
@@ -64,13 +55,6 @@ class Sampling:
     def describe(self) -> str:
         """One line in plain words, for reports."""
         raise NotImplementedError
-
-    def serialize(self) -> dict[str, Any]:
-        """A JSON dictionary that `sampling.get` turns back."""
-        return {
-            "class_name": type(self).__name__,
-            "config": dataclasses.asdict(self),
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,12 +210,4 @@ def get(identifier: Sampling | Mapping[str, Any]) -> Sampling:
     >>> get(Poisson(0.01).serialize())
     Poisson(rate=0.01, overflow_delta=0.0)
     """
-    if isinstance(identifier, Sampling):
-        return identifier
-    name = identifier.get("class_name") if isinstance(identifier, Mapping) else None
-    if name not in Sampling.registry:
-        raise ValueError(
-            "Argument `sampling` must be a Sampling or a serialised one, of a class "
-            f"in {sorted(Sampling.registry)}. Received: sampling={identifier}"
-        )
-    return Sampling.registry[name](**identifier["config"])
+    return deserialize(Sampling, identifier, "sampling")

@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 from keras_dp_ext.accounting import events
+from keras_dp_ext.accounting.profile import Profile
 from keras_dp_ext.noise import Gaussian, Laplace, Noise
 
 
@@ -69,14 +70,16 @@ def release_of(
         return events.CodebookRelease(
             noise, sensitivity.codebook, sensitivity.num_parameters, changed
         )
-    if isinstance(noise, Gaussian):
+    if isinstance(noise, Gaussian) and isinstance(
+        sensitivity, L2Sensitivity | L1Sensitivity
+    ):
         # An L1 norm is never below the L2 norm.
-        norm = sensitivity.norm
-        return gaussian_release(noise.scale, norm, examples_per_microbatch)
+        return gaussian_release(noise.scale, sensitivity.norm, examples_per_microbatch)
     if isinstance(noise, Laplace) and isinstance(sensitivity, L1Sensitivity):
         # Of all vectors of one L1 norm, one along an axis is the worst: the log of
         # M_k is convex in the shift and 0 at 0, so that splitting it only lowers it.
-        return events.NoiseRelease(noise, [[sensitivity.norm]], replaced=changed)
+        worst = Profile.from_values([sensitivity.norm])
+        return events.NoiseRelease(noise, (worst,), replaced=changed)
     raise ValueError(
         f"No bound on epsilon is known for {type(noise).__name__} noise and a bound "
         f"of {sensitivity}. Gaussian noise fits every bound; "

@@ -16,6 +16,7 @@ from keras_dp_ext._checks import (
     check_not_negative,
     check_positive,
 )
+from keras_dp_ext._value import plain
 from keras_dp_ext.bounding.empirical import EmpiricalDistribution, is_empirical
 from keras_dp_ext.noise.base import Noise
 
@@ -185,11 +186,9 @@ class Codebook:
     def serialize(self) -> dict[str, Any]:
         """A JSON dictionary that `codebook.get` turns back."""
         config = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+            field.name: plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
         }
-        config["distribution"] = [item.serialize() for item in self.distribution]
-        for name in ("layer_sizes", "layer_norms"):
-            config[name] = list(config[name]) if config[name] else None
         return {"class_name": type(self).__name__, "config": config}
 
 

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keras_dp_ext._value import plain
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -136,9 +138,4 @@ class Mechanism(abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, read from attributes of the same name."""
-        return {name: _plain(getattr(self, name)) for name in self.argument_names()}
-
-
-def _plain(value: Any) -> Any:
-    """Stage objects (noises, codebooks) serialise themselves to plain dicts."""
-    return value.serialize() if hasattr(value, "serialize") else value
+        return {name: plain(getattr(self, name)) for name in self.argument_names()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from keras_dp_ext._value import deserialize
 from keras_dp_ext.noise.base import Noise
 from keras_dp_ext.noise.cauchy import Cauchy
 from keras_dp_ext.noise.gaussian import Gaussian
@@ -47,18 +48,6 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
     >>> get(Laplace(scale=2.0).serialize())
     Laplace(scale=2.0)
     """
-    if isinstance(identifier, Noise):
-        return identifier
     if isinstance(identifier, str):
-        name, config = identifier, {}
-    elif isinstance(identifier, Mapping):
-        name, config = identifier.get("class_name"), identifier.get("config", {})
-    else:
-        name, config = None, {}
-    if name not in Noise.registry:
-        raise ValueError(
-            "Argument `noise` must be a Noise, a serialised one, or one of "
-            f"{sorted({cls.name for cls in Noise.registry.values()})}. "
-            f"Received: noise={identifier}"
-        )
-    return Noise.registry[name](**config)
+        identifier = {"class_name": identifier}
+    return deserialize(Noise, identifier, "noise")

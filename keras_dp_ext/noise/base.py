@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from keras_dp_ext._checks import check_positive
+from keras_dp_ext._value import Value
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _CDF_KNOTS = 4096
 
 
-class Noise(abc.ABC):
+class Noise(Value, abc.ABC):
     """A symmetric, unimodal density around zero, in absolute units.
 
     The accountant reads `log_density` and `cdf` (NumPy, float64), the training
@@ -38,15 +39,11 @@ class Noise(abc.ABC):
     #: The name used by the command line, such as "student-t".
     name: ClassVar[str]
 
-    #: All subclasses, by class name and by `name`.
-    registry: ClassVar[dict[str, type[Noise]]] = {}
-
     scale: float
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        Noise.registry[cls.__name__] = cls
-        Noise.registry[cls.name] = cls
+        cls.registry[cls.name] = cls
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
@@ -151,7 +148,3 @@ class Noise(abc.ABC):
         """`P(0 < X <= x)` at `x / (1 + x) = j / _CDF_KNOTS`, for `scale` 1."""
         fraction = np.arange(_CDF_KNOTS) / _CDF_KNOTS
         return np.append(0.5 - self._standard_cdf(-fraction / (1.0 - fraction)), 0.5)
-
-    def serialize(self) -> dict[str, Any]:
-        """A JSON dictionary that `keras_dp_ext.noise.get` turns back."""
-        return {"class_name": type(self).__name__, "config": dataclasses.asdict(self)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
+
+from keras_dp_ext._value import Value, deserialize
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -13,18 +14,11 @@ if TYPE_CHECKING:
     from keras_dp_ext.noise import Noise
 
 
-class Refinement(abc.ABC):
+class Refinement(Value, abc.ABC):
     """Sees what has been noised, and public facts, only: it costs no privacy.
 
     Refinements are frozen dataclasses that print, compare and serialise.
     """
-
-    #: All subclasses, by class name.
-    registry: ClassVar[dict[str, type[Refinement]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        Refinement.registry[cls.__name__] = cls
 
     @abc.abstractmethod
     def refine(
@@ -37,10 +31,6 @@ class Refinement(abc.ABC):
             noise: The distribution of the noise; never the draw.
             step: `int64` scalar, the number of releases before this one.
         """
-
-    def serialize(self) -> dict[str, Any]:
-        """A JSON dictionary that `keras_dp_ext.refining.get` turns back."""
-        return {"class_name": type(self).__name__, "config": dataclasses.asdict(self)}
 
 
 def get(identifier: Refinement | Mapping[str, Any]) -> Refinement:
@@ -55,13 +45,4 @@ def get(identifier: Refinement | Mapping[str, Any]) -> Refinement:
     >>> refining.get(refining.KSDenoising().serialize())
     KSDenoising(distance='ks')
     """
-    if isinstance(identifier, Refinement):
-        return identifier
-    name = identifier.get("class_name") if isinstance(identifier, Mapping) else None
-    if name not in Refinement.registry:
-        raise ValueError(
-            "Argument `refine` must be a `keras_dp_ext.refining.Refinement` or a "
-            f"serialised one, of a class in {sorted(Refinement.registry)}. "
-            f"Received: refine={identifier}"
-        )
-    return Refinement.registry[name](**identifier["config"])
+    return deserialize(Refinement, identifier, "refine")
