@@ -69,6 +69,7 @@ test-floor test-colab test-newest: test-%: .venv-%/.installed
 .venv-%/.installed: setup.cfg setup.py pyproject.toml
 	@.venv-$*/bin/python -c "import pip" 2>/dev/null \
 	  || $(call find_python,$(PYTHON_$*)) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  $(PACKAGES_$*) -e ".[dev]"
 	$(if $(UPGRADES_$*),.venv-$*/bin/python -m pip install --quiet \
