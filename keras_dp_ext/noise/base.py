@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,14 +16,12 @@ from keras_dp_ext._value import Value
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_CDF_KNOTS = 4096
-
 
 class Noise(Value, abc.ABC):
     """A symmetric, unimodal density around zero, in absolute units.
 
     The accountant reads `log_density` and `cdf` (NumPy, float64), the training
-    step calls `sample` and `cdf_tf` (TensorFlow, float32). Noises are immutable
+    step calls `sample` (TensorFlow, float32). Noises are immutable
     values: they compare, hash and serialise by their parameters.
 
     A subclass is a frozen dataclass with a field `scale`; it sets `name` and
@@ -124,27 +121,3 @@ class Noise(Value, abc.ABC):
             A float32 tensor of the given shape.
         """
         return self.scale * self._standard_sample(shape, seed)
-
-    def cdf_tf(self, x: tf.Tensor) -> tf.Tensor:
-        """`cdf` inside a TensorFlow graph, in float32 (error below 1e-6).
-
-        Interpolates a table that is equidistant in `|x| / (1 + |x|)`, so every
-        noise costs the same, including those whose CDF is a special function.
-        """
-        import tensorflow as tf
-
-        table = tf.constant(self._upper_half_cdf_table, tf.float32)
-        magnitude = tf.abs(x) / self.scale
-        # Infinities would give inf / inf; 1e30 is beyond the last knot's cell.
-        magnitude = tf.minimum(magnitude, 1e30)
-        position = magnitude / (1.0 + magnitude) * _CDF_KNOTS
-        cell = tf.clip_by_value(tf.cast(position, tf.int32), 0, _CDF_KNOTS - 1)
-        left, right = tf.gather(table, cell), tf.gather(table, cell + 1)
-        excess = left + (position - tf.cast(cell, tf.float32)) * (right - left)
-        return 0.5 + tf.sign(x) * excess
-
-    @functools.cached_property
-    def _upper_half_cdf_table(self) -> np.ndarray:
-        """`P(0 < X <= x)` at `x / (1 + x) = j / _CDF_KNOTS`, for `scale` 1."""
-        fraction = np.arange(_CDF_KNOTS) / _CDF_KNOTS
-        return np.append(0.5 - self._standard_cdf(-fraction / (1.0 - fraction)), 0.5)

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from scipy import integrate, stats
 
 from keras_dp_ext import noise
@@ -91,15 +90,6 @@ def test_standard_deviation_is_that_of_the_density(distribution):
         lambda x: x**2 * math.exp(distribution.log_density(x)), 0, 300, limit=400
     )
     assert distribution.standard_deviation**2 == pytest.approx(2 * second, rel=1e-5)
-
-
-@pytest.mark.parametrize("distribution", [*NOISES, noise.StudentT(df=1)], ids=str)
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-def test_cdf_in_a_graph_is_the_cdf(distribution, jit_compile):
-    x = np.concatenate([GRID, stats.cauchy.rvs(size=10_000, random_state=1)])
-    x = np.concatenate([x, [np.inf, -np.inf, 0.0, 1e20]]).astype(np.float32)
-    cdf = tf.function(distribution.cdf_tf, jit_compile=jit_compile, autograph=False)
-    np.testing.assert_allclose(cdf(tf.constant(x)), distribution.cdf(x), atol=1e-6)
 
 
 @pytest.mark.parametrize("distribution", NOISES, ids=str)
