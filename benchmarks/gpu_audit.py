@@ -35,12 +35,19 @@ FEW = 64
 SETTINGS = {
     "dpsgd": ("dpsgd", {}),
     "dpsgd, secure noise": ("dpsgd", {"secure_noise": True}),
+    "dpsgd, microbatches": ("dpsgd", {"num_microbatches": 16}),
+    "dpsgd, accumulation": ("dpsgd", {"gradient_accumulation_steps": 4}),
     "tanh": ("tanh", {}),
     "directional": ("directional", {}),
     "directional, pruning": ("directional", {"pruning_ratio": 0.9}),
-    "encoding": ("encoding", {}),
+    "uniform": ("uniform", {}),
+    "encoding": ("encoding", {"denoise": None}),
     "encoding, KS denoising": ("encoding", {"denoise": "ks"}),
+    "encoding, secure noise": ("encoding", {"secure_noise": True}),
 }
+# What size a microbatch has must be known beforehand.
+NEEDS_STATIC_BATCH = frozenset({"dpsgd, microbatches"})
+AUDITED = ("W1", "W2", "W3", "W4", "W5")
 
 # They stand for values that come from elsewhere, or are replaced by their bodies.
 _NO_KERNEL_NEEDED = frozenset(
@@ -185,8 +192,14 @@ def _allows(op, constraint) -> bool:
     return all(found in (allowed.type, *allowed.list.type) for found in types)
 
 
-def traced_step(workload: str, setting: str):
-    """The graph of a training step as a GPU gets it without XLA."""
+def traced_step(workload: str, setting: str, static_batch: bool = False):
+    """The graph of a training step as a GPU gets it without XLA.
+
+    Args:
+        workload: One of `benchmarks.workloads.WORKLOADS`.
+        setting: One of `SETTINGS`, or "plain".
+        static_batch: Whether the size of the batch is known when it is traced.
+    """
     import keras
     import tensorflow as tf
 
@@ -205,23 +218,24 @@ def traced_step(workload: str, setting: str):
         optimizer.bind(model)
     x, y = made.batch()
     step = tf.function(lambda x, y: model.train_step((x, y)), autograph=False)
+    rows = made.batch_size if static_batch else None
     with as_on_a_gpu():
         concrete = step.get_concrete_function(
-            *(tf.TensorSpec([None, *array.shape[1:]], array.dtype) for array in (x, y))
+            *(tf.TensorSpec([rows, *array.shape[1:]], array.dtype) for array in (x, y))
         )
     return concrete.graph
 
 
-def audit(workload: str, setting: str) -> list[Finding]:
+def audit(workload: str, setting: str, static_batch: bool = False) -> list[Finding]:
     """What the private step takes to the host and the plain one does not."""
-    plain = {_kind(finding) for finding in _plain(workload)}
-    found = audit_graph(traced_step(workload, setting))
+    plain = {_kind(finding) for finding in _plain(workload, static_batch)}
+    found = audit_graph(traced_step(workload, setting, static_batch))
     return [finding for finding in found if _kind(finding) not in plain]
 
 
 @functools.cache
-def _plain(workload: str) -> tuple[Finding, ...]:
-    return tuple(audit_graph(traced_step(workload, "plain")))
+def _plain(workload: str, static_batch: bool) -> tuple[Finding, ...]:
+    return tuple(audit_graph(traced_step(workload, "plain", static_batch)))
 
 
 def _kind(finding: Finding) -> tuple[str, str, str]:
@@ -238,37 +252,37 @@ def _show(findings: Iterable[Finding]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--workloads", default=",".join(AUDITED))
     parser.add_argument("--settings", help="separated by semicolons")
+    parser.add_argument(
+        "--batch", choices=["static", "dynamic", "both"], default="both"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     settings = arguments.settings.split(";") if arguments.settings else list(SETTINGS)
-    results = {}
-    for workload in arguments.workloads.split(","):
-        results[workload] = {"plain": list(_plain(workload))}
+    batches = ["static", "dynamic"] if arguments.batch == "both" else [arguments.batch]
+    results = []
+
+    def report(workload, setting, batch, found):
+        findings = [dataclasses.asdict(finding) for finding in found]
+        results.append(
+            {"model": workload, "setting": setting, "batch": batch, "found": findings}
+        )
         if not arguments.json:
-            print(f"{workload} plain", flush=True)
-            _show(_plain(workload))
-        for setting in settings:
-            found = results[workload][setting] = audit(workload, setting)
-            if not arguments.json:
-                print(f"{workload} {setting}, beyond plain: {len(found)}", flush=True)
-                _show(found)
+            print(f"{workload}, {batch} batch, {setting}: {len(found)}", flush=True)
+            _show(found)
+
+    for workload in arguments.workloads.split(","):
+        for batch in batches:
+            static = batch == "static"
+            report(workload, "plain", batch, _plain(workload, static))
+            for setting in settings:
+                if static or setting not in NEEDS_STATIC_BATCH:
+                    found = audit(workload, setting, static)
+                    report(workload, setting, batch, found)
     if arguments.json:
-        as_json = {
-            workload: {
-                name: [dataclasses.asdict(finding) for finding in found]
-                for name, found in by_setting.items()
-            }
-            for workload, by_setting in results.items()
-        }
-        print(json.dumps(as_json, indent=2))
-    if any(
-        found
-        for by_setting in results.values()
-        for name, found in by_setting.items()
-        if name != "plain"
-    ):
+        print(json.dumps(results, indent=2))
+    if any(row["found"] for row in results if row["setting"] != "plain"):
         raise SystemExit(1)
 
 

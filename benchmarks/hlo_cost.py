@@ -233,16 +233,20 @@ class _Counter:
             total += _bytes(made.shape)
         return total
 
-    def _read_bytes(self, parameter, users: dict[int, list]) -> float:
+    def _read_bytes(self, value, users: dict[int, list]) -> float:
+        """How much of a value its users inside of a fused group look at."""
+        whole = float(_bytes(value.shape))
         total = 0.0
-        for instruction, position in users.get(parameter.id, []):
-            if instruction.opcode == "dynamic-slice" and position == 0:
+        for instruction, position in users.get(value.id, []):
+            if instruction.opcode in ("dynamic-slice", "slice") and position == 0:
                 total += _bytes(instruction.shape)
             elif instruction.opcode == "dynamic-update-slice" and position == 0:
                 continue
+            elif instruction.opcode in ("bitcast", "reshape"):
+                total += self._read_bytes(instruction, users)
             else:
-                return float(_bytes(parameter.shape))
-        return total
+                return whole
+        return min(total, whole)
 
 
 def _taps(instruction, operands) -> float:

@@ -118,8 +118,9 @@ def have_finite_products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
-    others = value.shape.rank - 1
-    part = tf.slice(value, [start] + [0] * others, [size] + [-1] * others)
+    # Where a size is -1, "the rest", XLA pads the whole tensor to twice its size.
+    others = [-1 if known is None else known for known in value.shape[1:]]
+    part = tf.slice(value, [start] + [0] * len(others), [size, *others])
     # A size that is a tensor would hide those that are known.
     part.set_shape([None, *value.shape[1:]])
     return part
@@ -192,10 +193,14 @@ class OuterProducts(Contribution):
         return self._left.shape[1], self._left.shape[2], self._right.shape[2]
 
     def _prefers_ghost(self) -> bool:
-        """Gram matrices cost T^2 (I + O), twice for float64; materialising T I O."""
         positions, inputs, outputs = self._sizes
-        if positions is None:
-            return False
+        return positions is not None and self.is_ghost_cheaper(
+            positions, inputs, outputs
+        )
+
+    @staticmethod
+    def is_ghost_cheaper(positions: int, inputs: int, outputs: int) -> bool:
+        """Gram matrices cost T^2 (I + O), twice for float64; materialising T I O."""
         return 2 * positions * (inputs + outputs) < inputs * outputs
 
     def finite_rows(self):

@@ -49,3 +49,9 @@ def test_element_by_element():
     cost = cost_of(lambda x, y: tf.sqrt(x) * y, [1000], [1000])
     assert cost.flops == 2000
     assert cost.bytes == 3 * 4000
+
+
+def test_a_fused_slice_reads_what_it_takes():
+    """Not the vector that it is cut out of, as the noise of one variable is."""
+    cost = cost_of(lambda x, y: tf.reshape(x, [-1])[500:600] + y, [10, 100], [100])
+    assert cost.bytes == 3 * 400

@@ -10,6 +10,7 @@ from keras import layers, ops
 
 import keras_dp_ext as dp
 from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients.graph.loops import unfold_loops
 
 CLIP = 0.3
 
@@ -31,6 +32,18 @@ class GatedCell(keras.layers.Layer):
             states[0], self.recurrent
         )
         return ops.tanh(new), [ops.tanh(new)]
+
+
+class AddingCell(GatedCell):
+    """Sums of which some have the gradient of their operands, and some have not."""
+
+    def call(self, x, states):
+        seen = ops.matmul(x, self.kernel)
+        # Added to itself, used once more, and a row that all positions share.
+        new = seen + seen + ops.matmul(states[0], self.recurrent) + self.gate
+        state = ops.tanh(new) + 0.1 * new
+        shared = ops.mean(ops.matmul(x, self.kernel), axis=1, keepdims=True)
+        return state + shared, [state]
 
 
 class Repeated(keras.layers.Layer):
@@ -104,6 +117,7 @@ MODELS = {
     ),
     "backwards": sequence(lambda: layers.LSTM(6, go_backwards=True)),
     "custom cell": sequence(lambda: layers.RNN(GatedCell(6))),
+    "adding cell": sequence(lambda: layers.RNN(AddingCell(6))),
     "two cells": sequence(lambda: layers.RNN([layers.LSTMCell(3), layers.GRUCell(4)])),
     "ConvLSTM1D": sequence(
         lambda: layers.ConvLSTM1D(3, 3), layers.Flatten, shape=(4, 5, 2)
@@ -135,6 +149,7 @@ MODELS = {
 IN_SHORT = [
     ("LSTM", True),
     ("masked", True),
+    ("adding cell", True),
     ("unknown length", False),
     ("unknown length", True),
     ("fori_loop", False),
@@ -249,3 +264,21 @@ def test_a_number_of_steps_that_depends_on_the_data_has_no_rule():
 
     with pytest.warns(UserWarning, match="No fast per-example"):
         norms(tf.constant([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_outputs_that_are_added_up_share_a_tap(batch):
+    """Their gradients are one tensor, which would be kept three times."""
+    layer = layers.LSTM(4)
+    layer.build((batch, 5, 2))
+
+    @tf.function(autograph=False)
+    def trace(x):
+        losses = tf.reduce_sum(layer(x), axis=1)
+        taps = unfold_loops(losses, layer.trainable_variables).taps
+        counts.append((len(taps), len({id(tap.perturbation) for tap in taps})))
+        return losses
+
+    counts = []
+    trace.get_concrete_function(tf.TensorSpec([batch, 5, 2]))
+    assert counts == [(3, 1)]

@@ -6,7 +6,8 @@ traced once more with a tap behind every op that uses a weight: a perturbation o
 zeros is added to the op's output, and what the op reads is written to a list.
 The gradient with respect to the perturbation is the gradient of the op's output
 in every step; stacked over time, it and the recorded data are those of the same
-op applied to `[batch * time, ...]`, for which there are rules.
+op applied to `[batch * time, ...]`, for which there are rules. Ops whose outputs are
+just added up (`x W + h U + b` of an LSTM) have the same gradient, and share a tap.
 
 One loop, no unrolling: the cost of tracing does not grow with the length.
 """
@@ -27,6 +28,8 @@ from keras_dp_ext.gradients.split import ASSUMED_BATCH, Split
 
 # Their rules read the shape of the data only.
 _ADDITIONS = frozenset({"BiasAdd", "Add", "AddV2", "Sub"})
+# The gradient of their result is that of every operand which has its shape.
+_SUMS = frozenset({"BiasAdd", "Add", "AddV2", "Identity"})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +37,8 @@ class Tap:
     """One op inside a loop.
 
     Attributes:
-        perturbation: `[time, batch, ...]` zeros, added to the op's output.
+        perturbation: `[time, batch, ...]` zeros, added to the op's output, or to a sum
+            that has the same gradient.
         layout: How the examples lie along the second axis of the perturbation.
         make_use: From the gradient of the perturbation, batch first and flat, to
             the op as if it had been applied to all steps at once.
@@ -133,6 +137,8 @@ class _Plan:
         uses: The ops of the body at which a weight meets data.
         examples: For the id of each output of a use, and of the data that it reads:
             how many entries of its first axis belong to one example.
+        sums: For each use the op whose result has the gradient of the use's output:
+            itself, or a sum of outputs.
         invariant: Which inputs every step hands on as they are.
     """
 
@@ -140,6 +146,7 @@ class _Plan:
     body: tf.Graph
     uses: list[Use]
     examples: dict[int, int]
+    sums: list[tf.Operation]
     invariant: frozenset[int]
 
 
@@ -180,10 +187,32 @@ def _plan(
     fixed = {id(body.inputs[number]) for number in invariant}
     if not all(_is_fixed(use.weight, body, fixed) for use in uses):
         return None
-    examples = _entries_per_example(body, ops, uses, batch)
+    if batch is None:
+        batch, shapes = ASSUMED_BATCH, _shapes_for_assumed_batch(body, ops)
+    else:
+        shapes = {}
+    examples = _entries_per_example(ops, uses, batch, shapes)
     if examples is None:
         return None
-    return _Plan(cond, body, uses, examples, invariant)
+    sums = [_sum_of_outputs(use.op, body, ops, shapes) for use in uses]
+    return _Plan(cond, body, uses, examples, sums, invariant)
+
+
+def _sum_of_outputs(op: tf.Operation, body, ops, shapes) -> tf.Operation:
+    """The last sum on the way of an op's output that goes into nothing else."""
+    needed, results = set(ops), {id(tensor) for tensor in body.outputs}
+    while True:
+        output = op.outputs[0]
+        users = [user for user in output.consumers() if user in needed]
+        if id(output) in results or len(users) != 1 or users[0].type not in _SUMS:
+            return op
+        total = users[0].outputs[0]
+        of_output, of_total = (shapes.get(id(t), t.shape) for t in (output, total))
+        if not of_output.is_fully_defined() or of_output != of_total:
+            return op
+        if sum(tensor is output for tensor in users[0].inputs) != 1:
+            return op  # Added to itself.
+        op = users[0]
 
 
 def _is_fixed(weight: tf.Tensor, body, fixed: set[int]) -> bool:
@@ -192,13 +221,10 @@ def _is_fixed(weight: tf.Tensor, body, fixed: set[int]) -> bool:
     return all(id(given) in fixed for given in body.inputs if given.op in found)
 
 
-def _entries_per_example(body, ops, uses, batch) -> dict[int, int] | None:
+def _entries_per_example(ops, uses, batch: int, shapes) -> dict[int, int] | None:
     """See `_Plan.examples`; `None` where that is not known."""
     if any(op.type == "SpaceToBatchND" for op in ops):
         return None  # A dilation: blocks of an image are outer to the batch.
-    shapes = {}
-    if batch is None:
-        batch, shapes = ASSUMED_BATCH, _shapes_for_assumed_batch(body, ops)
     found = {}
     for use in uses:
         output = use.op.outputs[0]
@@ -285,14 +311,18 @@ def _tapped_loop(
         static = steps if isinstance(steps, int) else None
         return _Layout(static, batch, plan.examples[id(tensor)], tensor.shape[1:])
 
-    perturbations = []
-    for use in plan.uses:
+    perturbations: dict[tf.Operation, tf.Tensor] = {}
+    for use, total in zip(plan.uses, plan.sums, strict=True):
         output = use.op.outputs[0]
-        entries = batch * plan.examples[id(output)]
-        perturbations.append(
-            tf.zeros([steps, entries, *output.shape[1:]], output.dtype)
-        )
-    lists = [tf.TensorArray(p.dtype, size=steps).unstack(p) for p in perturbations]
+        if total not in perturbations:
+            entries = batch * plan.examples[id(output)]
+            perturbations[total] = tf.zeros(
+                [steps, entries, *output.shape[1:]], output.dtype
+            )
+    lists = {
+        total: tf.TensorArray(p.dtype, size=steps).unstack(p)
+        for total, p in perturbations.items()
+    }
     recorded = [
         None if use.op.type in _ADDITIONS else _data_index(use) for use in plan.uses
     ]
@@ -321,14 +351,15 @@ def _tapped_loop(
             replaced[id(plan.body.inputs[number])] = value
 
         def tap(op, outputs):
-            if op not in tapped:
-                return outputs
-            number = tapped[op]
-            if recorded[number] is not None:
+            number = tapped.get(op)
+            if number is not None and recorded[number] is not None:
                 slot = sum(index is not None for index in recorded[:number])
-                data = outputs[0].op.inputs[recorded[number]]
+                # Nobody asks for its gradient, for which XLA would copy whole lists.
+                data = tf.stop_gradient(outputs[0].op.inputs[recorded[number]])
                 records[slot] = records[slot].write(step, data)
-            return [outputs[0] + lists[number].read(step)]
+            if op in lists:
+                return [outputs[0] + lists[op].read(step)]
+            return outputs
 
         copies = graph_lib.copy_ops(_ops_for(plan.body), replaced, after=tap)
         new_values = [copies[id(plan.body.outputs[number])] for number in varying]
@@ -355,16 +386,14 @@ def _tapped_loop(
         outputs[number] = value
     taps = []
     remaining = list(records)
-    for use, index, perturbation in zip(
-        plan.uses, recorded, perturbations, strict=True
-    ):
+    for use, index, total in zip(plan.uses, recorded, plan.sums, strict=True):
         data = None
         if index is not None:
             record = remaining.pop(0).stack()
             data = layout(use.op.inputs[index]).batch_major(record)
         taps.append(
             Tap(
-                perturbation,
+                perturbations[total],
                 layout(use.op.outputs[0]),
                 _use_maker(use, data, fixed),
             )

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.chunks import map_chunks, rows_per_chunk
 from keras_dp_ext.gradients.contributions import (
-    UNIT_ROUNDOFF,
     Contribution,
     Rows,
     have_finite_products,
@@ -17,6 +16,7 @@ from keras_dp_ext.gradients.contributions import (
     slice_rows,
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import unsplit
+from keras_dp_ext.gradients.rules.convolution.rounding import rounding_of_sum
 
 # Up to this many elements, a filter's per-row gradients are kept for the weighted
 # sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
@@ -120,26 +120,11 @@ class FilterGradients(Contribution):
         if self._keeps_rows:
             return self._keep(scale)
         (norms,) = self._for_each_chunk(lambda part: [part.norm_squared(scale)], [])
-        lost = self._rounding_of_sum()
+        taps = math.prod(self.shape[:-2])
+        lost = rounding_of_sum(self._image, self._gradient, taps)
         if scale is not None:
             lost /= tf.reduce_min(scale)
         return tf.square(tf.sqrt(norms) + lost)
-
-    def _rounding_of_sum(self) -> tf.Tensor:
-        """`[rows]`: by how much a row may be longer in `weighted_sum` than measured.
-
-        The kernel for the whole batch rounds in another order. Where products cancel,
-        what is left may be mostly rounding: at most that of a sum of as many terms as
-        there are positions, and of their magnitudes.
-        """
-        image, gradient = (
-            tf.norm(tf.reshape(value, [tf.shape(value)[0], -1]), axis=1)
-            for value in (self._image, self._gradient)
-        )
-        # Every pixel is in as many patches as there are taps.
-        taps = math.prod(self.shape[:-2])
-        terms = self._gradient.shape[1:-1].num_elements()
-        return terms * UNIT_ROUNDOFF * math.sqrt(taps) * image * gradient
 
     def weighted_sum(self, coefficients):
         if self._kept is not None:

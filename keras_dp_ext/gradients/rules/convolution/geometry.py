@@ -144,7 +144,11 @@ class Geometry:
         Args:
             gradient: `[rows, examples, ...]`.
         """
-        return math.prod(self._positions(gradient)) * math.prod(self.filter_shape[:-1])
+        return self.positions(gradient) * math.prod(self.filter_shape[:-1])
+
+    def positions(self, gradient: tf.Tensor) -> int:
+        """At how many places of one image of `[rows, examples, ...]` a filter is."""
+        return math.prod(self._positions(gradient))
 
     def _positions(self, gradient: tf.Tensor) -> list[int]:
         """At how many places a filter is applied, by axis."""
