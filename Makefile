@@ -12,7 +12,7 @@ PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo test test-full test-gpu test-floor test-colab test-newest reproduce notebooks stubs lint format install clean
+.PHONY: demo docs test test-full test-gpu test-floor test-colab test-newest reproduce notebooks stubs lint format install clean
 
 install: $(STAMP)
 
@@ -83,6 +83,11 @@ reproduce: $(STAMP)
 # The outputs that are kept in the notebooks; data sets from $KERAS_DP_DATA if it is set.
 notebooks: $(STAMP)
 	$(BIN)/python notebooks/execute.py
+
+# The site, in build/site; warnings are errors.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Written to build/site/index.html"
 
 stubs: $(STAMP)
 	$(BIN)/python -m tools.stubs

@@ -6,6 +6,7 @@ python -m tools.stubs        (or: make stubs)
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import keras
@@ -65,16 +66,29 @@ def _class(cls: type) -> str:
     own = [p for p in parameters if p.name not in ("epsilon", "noise_multiplier")]
     taken = {p.name for p in budget}
     budget += [p for p in own if p.name not in taken]
-    summary = inspect.getdoc(cls).partition("\n")[0]
     return (
         f"\nclass {cls.__name__}(PrivateOptimizer, "
         f"keras.optimizers.{cls.base_class.__name__}):\n"
-        f'    """{summary}"""\n\n'
+        f"{_docstring(cls, indent=4)}\n"
         f"    def __init__(\n        self,\n        *,\n{_lines(parameters)}    ) -> None: ...\n"
         "    @classmethod\n"
         f"    def for_budget(\n        cls,\n        *,\n{_lines(budget)}"
-        "        **arguments: Any,\n    ) -> Self: ...\n"
+        "        **arguments: Any,\n    ) -> Self:\n"
+        f"{_docstring(for_budget, indent=8)}"
     )
+
+
+def _docstring(documented, indent: int) -> str:
+    """The whole docstring: editors and the site's API reference show it."""
+    text = inspect.getdoc(documented)
+    # The stub names them one by one.
+    text = re.sub(
+        r"\n +\*\*kwargs: The arguments of (.*)",
+        r"\n\nAll other arguments are those of \1",
+        text,
+    )
+    lines = f'"""{text}\n"""'.splitlines()
+    return "".join(" " * indent * bool(line) + line + "\n" for line in lines)
 
 
 def _ordered(parameters) -> list[inspect.Parameter]:

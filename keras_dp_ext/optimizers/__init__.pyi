@@ -14,7 +14,28 @@ from keras_dp_ext.optimizers.tanh_filtered_sgd import (
 )
 
 class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`."""
+    """`keras.optimizers.SGD` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
 
     def __init__(
         self,
@@ -71,10 +92,66 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "DPSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
-    """`keras.optimizers.Adagrad` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`."""
+    """`keras.optimizers.Adagrad` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adagrad`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
 
     def __init__(
         self,
@@ -130,10 +207,66 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         loss_scale_factor: Any = None,
         name: str = "DPAdagrad",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`."""
+    """`keras.optimizers.Adam` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
 
     def __init__(
         self,
@@ -193,10 +326,66 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         loss_scale_factor: Any = None,
         name: str = "DPAdam",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`."""
+    """`keras.optimizers.AdamW` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.AdamW`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
 
     def __init__(
         self,
@@ -256,10 +445,66 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         loss_scale_factor: Any = None,
         name: str = "DPAdamW",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
-    """`keras.optimizers.RMSprop` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`."""
+    """`keras.optimizers.RMSprop` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.RMSprop`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
 
     def __init__(
         self,
@@ -319,10 +564,96 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         loss_scale_factor: Any = None,
         name: str = "DPRMSprop",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` made private. Noise whose size differs by coordinate, at the privacy of equal noise."""
+    """`keras.optimizers.Adam` made private. Noise whose size differs by coordinate, at the privacy of equal noise.
+
+    Rows are clipped to the ellipsoid `sum_i (g_i / s_i)**2 <= l2_norm_clip**2`, and
+    the sum gets N(0, (noise_multiplier * l2_norm_clip * s_i)**2): the Gaussian
+    mechanism of multiplier `noise_multiplier`, for any `s` that comes from earlier
+    releases. Where gradients of some coordinates are much smaller than others,
+    small `s_i` keep noise from burying them. `s` starts at 1, which is DP-SGD, and
+    then follows estimates that are made from noised sums only, at no privacy cost.
+    It is normalised so that `l2_norm_clip` and the learning rate mean what they
+    mean in DP-SGD.
+
+    `guarantee="published"` runs Algorithm 1 as printed, and counts for each step
+    the noise that a worst-case neighbour really faces; its proven epsilon is that
+    of the counted noise.
+
+    Args:
+        direction: What `s` is made from, with `v_i` the second moment of
+            coordinate `i`. `"gradient"`: `s_i ~ (v_i / |w_i|)**(1/3)`, `w` the
+            gradient. `"uniform"`: `s_i ~ v_i**(1/3)`, the paper's `w = 1`.
+            `"adaclip"`: `s_i ~ v_i**(1/4)`. Or public weights `w`, more for what
+            must stay precise: a list with an array or number for each trainable
+            variable, or a dictionary by variable path or name (others get 1).
+            They must not be made from the private data.
+        l2_norm_clip: Radius `C` of the ellipsoid; `alpha` if published.
+        noise_multiplier: `sigma`. Not used if published: `published_budget`
+            determines the noise there.
+        guarantee: `"proven"` or `"published"`.
+        smoothing: Decay of the moving averages behind `s`, in [0, 1).
+        max_ratio: `s` stays within `[1 / max_ratio, max_ratio]`.
+        pruning_ratio: Share of the coordinates that an update leaves out, for
+            example 0.9, or `None`. What is not measured is neither noised nor
+            released; see `directional_pruning.py`. Proven only.
+        published_budget: A `PublishedBudget` (or a dictionary of its arguments);
+            required if published.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Xiang et al., "Differentially-Private Deep Learning With Directional
+        Noise" (2021). Pichapati et al., "AdaCliP: Adaptive Clipping for Private
+        SGD" (2019).
+    """
 
     def __init__(
         self,
@@ -394,10 +725,96 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         loss_scale_factor: Any = None,
         name: str = "DirectionalAdam",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Noise whose size differs by coordinate, at the privacy of equal noise."""
+    """`keras.optimizers.SGD` made private. Noise whose size differs by coordinate, at the privacy of equal noise.
+
+    Rows are clipped to the ellipsoid `sum_i (g_i / s_i)**2 <= l2_norm_clip**2`, and
+    the sum gets N(0, (noise_multiplier * l2_norm_clip * s_i)**2): the Gaussian
+    mechanism of multiplier `noise_multiplier`, for any `s` that comes from earlier
+    releases. Where gradients of some coordinates are much smaller than others,
+    small `s_i` keep noise from burying them. `s` starts at 1, which is DP-SGD, and
+    then follows estimates that are made from noised sums only, at no privacy cost.
+    It is normalised so that `l2_norm_clip` and the learning rate mean what they
+    mean in DP-SGD.
+
+    `guarantee="published"` runs Algorithm 1 as printed, and counts for each step
+    the noise that a worst-case neighbour really faces; its proven epsilon is that
+    of the counted noise.
+
+    Args:
+        direction: What `s` is made from, with `v_i` the second moment of
+            coordinate `i`. `"gradient"`: `s_i ~ (v_i / |w_i|)**(1/3)`, `w` the
+            gradient. `"uniform"`: `s_i ~ v_i**(1/3)`, the paper's `w = 1`.
+            `"adaclip"`: `s_i ~ v_i**(1/4)`. Or public weights `w`, more for what
+            must stay precise: a list with an array or number for each trainable
+            variable, or a dictionary by variable path or name (others get 1).
+            They must not be made from the private data.
+        l2_norm_clip: Radius `C` of the ellipsoid; `alpha` if published.
+        noise_multiplier: `sigma`. Not used if published: `published_budget`
+            determines the noise there.
+        guarantee: `"proven"` or `"published"`.
+        smoothing: Decay of the moving averages behind `s`, in [0, 1).
+        max_ratio: `s` stays within `[1 / max_ratio, max_ratio]`.
+        pruning_ratio: Share of the coordinates that an update leaves out, for
+            example 0.9, or `None`. What is not measured is neither noised nor
+            released; see `directional_pruning.py`. Proven only.
+        published_budget: A `PublishedBudget` (or a dictionary of its arguments);
+            required if published.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Xiang et al., "Differentially-Private Deep Learning With Directional
+        Noise" (2021). Pichapati et al., "AdaCliP: Adaptive Clipping for Private
+        SGD" (2019).
+    """
 
     def __init__(
         self,
@@ -466,10 +883,88 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "DirectionalSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` made private. Clamps gradients rank by rank to a codebook's vectors, then adds any noise."""
+    """`keras.optimizers.Adam` made private. Clamps gradients rank by rank to a codebook's vectors, then adds any noise.
+
+    Each per-example gradient is replaced by one that is dominated by a vector of a
+    public codebook: its t-th largest magnitude is at most the vector's t-th
+    largest entry. What one example can do is thus known coordinate by coordinate,
+    so that noise of any symmetric density has a computable epsilon. Finally the
+    noised sum may be multiplied by its distance from the noise distribution:
+    updates that look like pure noise hardly move the weights.
+
+    The defaults are the paper's.
+
+    Args:
+        codebook: A `keras_dp_ext.bounding.Codebook`, or `VectorCodebook` for vectors
+            of your own; `None` is the paper's, 1000
+            standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
+            `l2_norm_clip`.
+        noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
+            codebook's norm.
+        denoise: The distance by which the noised sum is multiplied: "ks"
+            (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
+            is. The distance of the last step is `mechanism.denoising_factor`.
+        noise_schedule: Multiplies the noise's scale: a Keras schedule or another
+            function of the release number, a dictionary from release numbers to
+            factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
+        ranking: "bucket" or, as a slow reference, "exact"; see
+            `keras_dp_ext.bounding.encoding.encode_rows`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), "Improving Deep Learning with Differential
+      Privacy using Gradient Encoding and Denoising".
+    """
 
     def __init__(
         self,
@@ -536,10 +1031,88 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         loss_scale_factor: Any = None,
         name: str = "EncodedAdam",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Clamps gradients rank by rank to a codebook's vectors, then adds any noise."""
+    """`keras.optimizers.SGD` made private. Clamps gradients rank by rank to a codebook's vectors, then adds any noise.
+
+    Each per-example gradient is replaced by one that is dominated by a vector of a
+    public codebook: its t-th largest magnitude is at most the vector's t-th
+    largest entry. What one example can do is thus known coordinate by coordinate,
+    so that noise of any symmetric density has a computable epsilon. Finally the
+    noised sum may be multiplied by its distance from the noise distribution:
+    updates that look like pure noise hardly move the weights.
+
+    The defaults are the paper's.
+
+    Args:
+        codebook: A `keras_dp_ext.bounding.Codebook`, or `VectorCodebook` for vectors
+            of your own; `None` is the paper's, 1000
+            standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
+            `l2_norm_clip`.
+        noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
+            codebook's norm.
+        denoise: The distance by which the noised sum is multiplied: "ks"
+            (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
+            is. The distance of the last step is `mechanism.denoising_factor`.
+        noise_schedule: Multiplies the noise's scale: a Keras schedule or another
+            function of the release number, a dictionary from release numbers to
+            factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
+        ranking: "bucket" or, as a slow reference, "exact"; see
+            `keras_dp_ext.bounding.encoding.encode_rows`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+
+    - Nasr, Shokri, Houmansadr (2020), "Improving Deep Learning with Differential
+      Privacy using Gradient Encoding and Denoising".
+    """
 
     def __init__(
         self,
@@ -603,10 +1176,90 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "EncodedSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` made private. Squashes every coordinate of every per-example gradient, then adds noise."""
+    """`keras.optimizers.Adam` made private. Squashes every coordinate of every per-example gradient, then adds noise.
+
+    `c * tanh(slope * g / k)` limits each coordinate to `(-c, c)` and keeps the
+    order of small ones. That alone bounds the L2 norm of a row by `c * sqrt(n)`
+    only, for `n` parameters. So by default the filtered row is also clipped to
+    `l2_norm_clip`, and the release is the Gaussian mechanism of multiplier
+    `noise_multiplier`: the epsilon of DP-SGD.
+
+    `guarantee="published"` runs Algorithm 1 as printed: no clip, noise of
+    standard deviation `noise_multiplier` against an assumed sensitivity of 1.
+    Its proven epsilon is then that of a multiplier of
+    `noise_multiplier / (c * sqrt(n))`, which is no meaningful guarantee for any
+    network.
+
+    Args:
+        output_range: `c`, the filter's greatest output.
+        active_range: `k`, the inputs beyond which the filter saturates.
+        slope: Factor before the tangent's argument; 0.5 is the paper's Eq. 4.
+        l2_norm_clip: L2 norm of a filtered row. Not used if published.
+        noise_multiplier: Standard deviation of the noise over `l2_norm_clip`; if
+            published, over 1.
+        guarantee: `"proven"` or `"published"`.
+        chunk_bytes: How much memory a chunk of per-example gradients may take, of
+            two at a time; by default what `keras_dp_ext.gradients.set_chunk_bytes` was
+            told, or 4 MB. The result does not depend on it.
+        log_norms: Keeps statistics of the filtered rows' norms before the clip;
+            see `norm_statistics`. They are computed without noise from private
+            data: use them to study the filter, never publish them. They are not
+            saved with the model.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Amian, "Improving the Algorithm of Deep Learning with Differential
+        Privacy" (2021).
+    """
 
     def __init__(
         self,
@@ -678,10 +1331,90 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         loss_scale_factor: Any = None,
         name: str = "TanhAdam",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Squashes every coordinate of every per-example gradient, then adds noise."""
+    """`keras.optimizers.SGD` made private. Squashes every coordinate of every per-example gradient, then adds noise.
+
+    `c * tanh(slope * g / k)` limits each coordinate to `(-c, c)` and keeps the
+    order of small ones. That alone bounds the L2 norm of a row by `c * sqrt(n)`
+    only, for `n` parameters. So by default the filtered row is also clipped to
+    `l2_norm_clip`, and the release is the Gaussian mechanism of multiplier
+    `noise_multiplier`: the epsilon of DP-SGD.
+
+    `guarantee="published"` runs Algorithm 1 as printed: no clip, noise of
+    standard deviation `noise_multiplier` against an assumed sensitivity of 1.
+    Its proven epsilon is then that of a multiplier of
+    `noise_multiplier / (c * sqrt(n))`, which is no meaningful guarantee for any
+    network.
+
+    Args:
+        output_range: `c`, the filter's greatest output.
+        active_range: `k`, the inputs beyond which the filter saturates.
+        slope: Factor before the tangent's argument; 0.5 is the paper's Eq. 4.
+        l2_norm_clip: L2 norm of a filtered row. Not used if published.
+        noise_multiplier: Standard deviation of the noise over `l2_norm_clip`; if
+            published, over 1.
+        guarantee: `"proven"` or `"published"`.
+        chunk_bytes: How much memory a chunk of per-example gradients may take, of
+            two at a time; by default what `keras_dp_ext.gradients.set_chunk_bytes` was
+            told, or 4 MB. The result does not depend on it.
+        log_norms: Keeps statistics of the filtered rows' norms before the clip;
+            see `norm_statistics`. They are computed without noise from private
+            data: use them to study the filter, never publish them. They are not
+            saved with the model.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Amian, "Improving the Algorithm of Deep Learning with Differential
+        Privacy" (2021).
+    """
 
     def __init__(
         self,
@@ -750,4 +1483,39 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "TanhSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """

@@ -163,9 +163,13 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     def apply(
         self, grads: Any, trainable_variables: Sequence[Any] | None = None
-    ) -> None:
-        """Refused: a gradient without per-example losses cannot be made private."""
-        raise self._no_losses()
+    ) -> Any:
+        """As `apply_gradients`, in the form that Keras 3's guides use."""
+        if trainable_variables is None:
+            raise ValueError(
+                "Argument `trainable_variables` must be given. Received: None"
+            )
+        return self.apply_gradients(zip(grads, trainable_variables, strict=True))
 
     def _no_losses(self) -> ValueError:
         context = find_fit(self)

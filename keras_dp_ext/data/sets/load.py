@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from keras_dp_ext._data_set_names import NAMES as NAMES
 from keras_dp_ext._data_set_names import check_name
 from keras_dp_ext.data.sets.data_set import DataSet
-from keras_dp_ext.data.sets.table import load_table
+from keras_dp_ext.data.sets.table import is_frame, load_frame, load_table
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 DATA_DIR_VARIABLE = "KERAS_DP_DATA"
@@ -86,7 +87,7 @@ _SOURCES: dict[str, _Source] = {
 
 
 def load(
-    name: str,
+    name: Any,
     data_dir: str | os.PathLike | None = None,
     target: str | None = None,
     user_column: str | None = None,
@@ -99,13 +100,15 @@ def load(
     Args:
         name: `"digits"` (embedded: 1,797 digits of 8 x 8 pixels), `"mnist"`,
             `"fashion_mnist"`, `"cifar10"`, `"svhn_cropped"`, `"adult"`, `"imdb"`, or
-            the path of a `.csv` file of your own (see `target`), or of an `.npz` file. Put the number of classes into it
-            as `num_classes`; otherwise it is taken from the training labels, which
+            the path of a `.csv` file of your own, or a data frame (see `target`), or
+            the path of an `.npz` file. Put the number of classes into it as
+            `num_classes`; otherwise it is taken from the training labels, which
             epsilon does not cover.
         data_dir: Directory of `.npz` files; by default that of the environment
             variable `KERAS_DP_DATA`.
-        target: Name of the column to predict, for a `.csv` file: a line of column
-            names, then a line for each example. Numbers and words may be missing.
+        target: Name of the column to predict, for a `.csv` file (a line of column
+            names, then a line for each example) or a data frame. Numbers and words
+            may be missing.
         user_column: Name of the column that tells to whom a row belongs, if people are
             to be protected and not single rows; it becomes `DataSet.user_ids`.
 
@@ -123,6 +126,8 @@ def load(
     >>> digits.x_train.shape
     (1438, 8, 8, 1)
     """
+    if is_frame(name):
+        return load_frame(name, target, user_column)
     check_name(name)
     if name == "digits" and target is None and user_column is None:
         with resources.as_file(resources.files(__package__) / "digits.npz") as path:
@@ -133,7 +138,7 @@ def load(
         if value is not None:
             raise ValueError(
                 f"Argument `{argument}` (--{argument.replace('_', '-')}) applies to "
-                f".csv files only. Received: {argument}={value} for {name}"
+                f".csv files and data frames only. Received: {argument}={value} for {name}"
             )
     if str(name).endswith(".npz"):
         return _own_file(Path(name))

@@ -1,4 +1,4 @@
-"""A CSV file as a data set, without a statistic of its rows.
+"""A CSV file or a data frame as a data set, without a statistic of its rows.
 
 Means, scales and vocabularies would be computed from private rows, without noise. So
 numbers are squashed by a fixed function, and words are hashed.
@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,41 @@ def load_table(
     """
     if not path.exists():
         raise FileNotFoundError(f"Data set file not found: {path}")
-    columns = _read(path)
+    return _from_columns(path.stem, path.name, _read(path), target, user_column)
+
+
+def is_frame(source: Any) -> bool:
+    """Whether this is a data frame (of pandas, polars, ...)."""
+    return hasattr(source, "columns") and hasattr(source, "__getitem__")
+
+
+def load_frame(
+    frame: Any, target: str | None, user_column: str | None = None
+) -> DataSet:
+    """As `load_table`, from a data frame in memory."""
+    columns = {
+        str(name): [_as_in_a_file(value) for value in frame[name]]
+        for name in frame.columns
+    }
+    if len(frame) < 10:
+        raise ValueError(
+            f"The data frame must have at least ten rows. Received: {len(frame)} rows"
+        )
+    return _from_columns("table", "data frame", columns, target, user_column)
+
+
+def _as_in_a_file(value: Any) -> str:
+    text = str(value).strip()
+    return "" if text in ("None", "nan", "NaT", "<NA>") else text
+
+
+def _from_columns(
+    name: str,
+    source: str,
+    columns: dict[str, list[str]],
+    target: str | None,
+    user_column: str | None,
+) -> DataSet:
     if target not in columns:
         raise ValueError(
             "Argument `target` (--target) must name the column to predict, one of "
@@ -77,22 +112,22 @@ def load_table(
             f"on average. Received: {len(classes)} values in {len(labels)} rows"
         )
     if not columns:
-        raise ValueError(f"Data set file {path} must have columns beside `{target}`.")
+        raise ValueError(f"The {source} must have columns beside `{target}`.")
     x = np.concatenate([_encode(values) for values in columns.values()], axis=1)
     if test.all() or not test.any():
         raise ValueError(
-            f"Data set file {path} must have rows of several kinds, to test on some. "
+            f"The {source} must have rows of several kinds, to test on some. "
             f"Received: {len(set(contents))} different rows"
         )
     return DataSet(
-        name=path.stem,
+        name=name,
         x_train=x[~test],
         y_train=labels[~test],
         x_test=x[test],
         y_test=labels[test],
         num_classes=len(classes),
         note=_NOTE.format(
-            file=path.name, parts="rows" if ids is None else f"values of {user_column}"
+            file=source, parts="rows" if ids is None else f"values of {user_column}"
         ),
         user_ids=None if ids is None else ids[~test],
     )

@@ -149,3 +149,57 @@ def test_what_is_no_archive_is_refused_in_words(tmp_path):
         load("minst")
     with pytest.raises(FileNotFoundError, match="must be a directory"):
         load("mnist", tmp_path / "absent")
+
+
+class Frame:
+    """What data frames have in common."""
+
+    def __init__(self, **columns):
+        self._values, self.columns = columns, list(columns)
+
+    def __getitem__(self, name):
+        return self._values[name]
+
+    def __len__(self):
+        return len(next(iter(self._values.values())))
+
+
+def table(n=60):
+    rng = np.random.default_rng(0)
+    return {
+        "age": [int(a) for a in rng.integers(18, 90, n)],
+        "city": [str(c) for c in rng.choice(["Rome", "Oslo"], n)],
+        "ill": [bool(b) for b in rng.integers(0, 2, n)],
+    }
+
+
+def test_a_data_frame_is_read_as_its_csv_file(tmp_path):
+    columns = table()
+    path = tmp_path / "people.csv"
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join([",".join(columns), *rows]))
+    from_file = load(str(path), target="ill")
+    from_frame = load(Frame(**columns), target="ill")
+    for key in ("x_train", "y_train", "x_test", "y_test"):
+        np.testing.assert_array_equal(getattr(from_frame, key), getattr(from_file, key))
+
+
+def test_missing_values_of_a_data_frame_are_marked():
+    pandas = pytest.importorskip("pandas")
+    columns = table()
+    columns["income"] = [None if i % 2 else 1.0 * i for i in range(60)]
+    columns["visits"] = pandas.array([None, *range(59)], dtype="Int64")
+    frame = pandas.DataFrame(columns)
+    with pytest.raises(ValueError, match="must have an id in each row"):
+        load(frame, target="ill", user_column="visits")
+    data = load(frame, target="ill")
+    x = np.concatenate([data.x_train, data.x_test])
+    missing_income, missing_visits = x[:, -3], x[:, -1]
+    assert missing_income.sum() == 30 and missing_visits.sum() == 1
+
+
+def test_a_data_frame_without_the_target_is_refused_in_words():
+    with pytest.raises(ValueError, match=r"must name the column.*age, city, ill"):
+        load(Frame(**table()), target="sick")
+    with pytest.raises(ValueError, match="at least ten rows"):
+        load(Frame(**table(5)), target="ill")
