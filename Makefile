@@ -12,7 +12,7 @@ PARALLEL ?= -n 2 --dist loadfile --max-worker-restart=2
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: demo docs test test-full test-gpu test-floor test-colab test-newest reproduce notebooks stubs lint format install clean
+.PHONY: demo docs test test-full test-gpu test-floor test-colab test-newest reproduce notebooks stubs lint types coverage format install clean
 
 install: $(STAMP)
 
@@ -95,6 +95,15 @@ stubs: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/python -m mypy
+
+# Which lines the tests run; `make coverage TESTS=tests/accounting` for a part of them.
+TESTS ?= tests
+coverage: $(STAMP)
+	$(BIN)/python -m pytest $(TESTS) -m "not slow and not replicas" $(PARALLEL) \
+	  --cov=keras_dp_ext --cov-branch --cov-report=term:skip-covered --cov-report=html:runs/coverage
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -80,7 +80,7 @@ def _register() -> None:
 
 
 def _stand_in(module: str, name: str) -> type:
-    def from_config(cls, config: dict[str, Any], **arguments: Any) -> Any:
+    def from_config(cls: type, config: dict[str, Any], **arguments: Any) -> Any:
         import keras
 
         importlib.import_module(f"{_PACKAGE}.{module}")
@@ -125,5 +125,5 @@ class _KerasFinder(importlib.abc.MetaPathFinder):
             if hasattr(module, "saving"):
                 _register()
 
-        spec.loader.exec_module = exec_module
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -17,7 +17,7 @@ class Value:
     """
 
     #: The classes of the family, by name.
-    registry: ClassVar[dict[str, type]]
+    registry: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -36,7 +36,7 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
         if not hasattr(create, "_keras_dp_ext"):
 
             @functools.wraps(create)
-            def create_and_tell(self, *args: Any, **kwargs: Any) -> Any:
+            def create_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
                 op = create(self, *args, **kwargs)
                 if _CANARY in op.name:
                     _canaries.add(op)
@@ -44,7 +44,7 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
                     told(op)
                 return op
 
-            create_and_tell._keras_dp_ext = True
+            create_and_tell._keras_dp_ext = True  # type: ignore[attr-defined]
             setattr(graph_class, _METHOD, create_and_tell)
         if observer not in _observers:
             _observers.append(observer)

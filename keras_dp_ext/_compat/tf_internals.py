@@ -51,8 +51,8 @@ def graph_of_copies(name: str, copy_of: Callable[[Any], Any | None]) -> Any:
         copy_of: From a tensor of another graph to what stands for it, or to `None`.
     """
 
-    class GraphOfCopies(function_graph_class()):
-        def capture(self, tensor, *args, **kwargs):
+    class GraphOfCopies(function_graph_class()):  # type: ignore[misc]
+        def capture(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
             copy = copy_of(tensor)
             return super().capture(tensor, *args, **kwargs) if copy is None else copy
 

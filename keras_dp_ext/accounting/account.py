@@ -77,7 +77,8 @@ class Account:
 
     def declare(self, sampling: Sampling) -> None:
         """Puts a sampling in place of every unknown one."""
-        for records in (self.segments, self.one_offs):
+        every: tuple[list[Any], ...] = (self.segments, self.one_offs)
+        for records in every:
             records[:] = [
                 dataclasses.replace(record, sampling=sampling)
                 if isinstance(record.sampling, Unknown)
@@ -87,7 +88,7 @@ class Account:
 
     def caveats(self) -> list[str]:
         """The distinct caveats of all claims, in order."""
-        records = [*self.one_offs, *self.segments]
+        records: list[OneOff | Segment] = [*self.one_offs, *self.segments]
         caveats = (r.claim.caveat for r in records if r.claim.caveat)
         return list(dict.fromkeys(caveats))
 

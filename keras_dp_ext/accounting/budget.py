@@ -95,6 +95,8 @@ def epsilon(
         num_examples=num_examples,
         batch_size=batch_size,
     )
+    assert noise_multiplier is not None
+    assert num_examples is not None and batch_size is not None
     plan = TrainingPlan(num_examples, batch_size, epochs, steps, sampling)
     entry = GaussianRelease(noise_multiplier), plan.scheme, plan.required_releases()
     return accountants.epsilon(

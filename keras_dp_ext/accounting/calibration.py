@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting import accountants
@@ -85,6 +86,8 @@ def calibrate_noise(
     log_scale = math.log(guess)
     value = excess(log_scale)
     # Bracket: `low` spends too much, `high` does not.
+    low: Any
+    high: Any
     low, high = (None, (log_scale, value)) if value <= 0 else ((log_scale, value), None)
     while low is None or high is None:
         moved = high[0] - step if low is None else low[0] + step
@@ -105,7 +108,9 @@ def calibrate_noise(
     return math.exp(high[0])
 
 
-def _between(low: float, high: float, tolerance: float) -> float:
+def _between(
+    low: tuple[float, float], high: tuple[float, float], tolerance: float
+) -> float:
     """Secant, pushed a little to the safe side, or the middle where it is flat."""
     width = high[0] - low[0]
     if not (math.isfinite(low[1]) and math.isfinite(high[1])) or width > 3:

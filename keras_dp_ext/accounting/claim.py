@@ -79,7 +79,7 @@ class Claim:
         return to_dp_event([(c.proven, s, count) for c, s, count in entries])
 
     def _at(self, release: int) -> Claim:
-        def one(event: Event) -> Any:
+        def one(event: Any) -> Any:
             scheduled = isinstance(event, events.ScheduledRelease)
             return event.at(release) if scheduled else event
 

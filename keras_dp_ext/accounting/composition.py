@@ -226,7 +226,7 @@ def compare(
     Returns:
         By name, one epsilon or one for each number of steps.
     """
-    result = {}
+    result: dict[str, float | list[float]] = {}
     for name in compositions:
         if name not in COMPOSITIONS:
             raise ValueError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_dp_ext._checks import check_in, check_one_of
 
@@ -13,8 +13,8 @@ CONVERSIONS = ("tight", "classic")
 
 
 def epsilon_from_rdp(
-    orders: Sequence[float],
-    rdp: Sequence[float],
+    orders: npt.ArrayLike,
+    rdp: npt.ArrayLike,
     delta: float,
     conversion: str = "tight",
 ) -> tuple[float, float]:

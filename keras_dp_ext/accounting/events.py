@@ -215,9 +215,10 @@ class ComposedRelease(Event):
                 "Argument `events` must hold Gaussian releases only, where several "
                 f"of them see the same batch. Received: events={self.events}"
             )
-        if any(e.noise_multiplier == 0 for e in sampled):
+        multipliers = [e.noise_multiplier for e in sampled]  # type: ignore[attr-defined]
+        if 0 in multipliers:
             return (*full, GaussianRelease(0.0))
-        precision = sum(e.noise_multiplier**-2 for e in sampled)
+        precision = sum(multiplier**-2 for multiplier in multipliers)
         merged = math.inf if precision == 0 else precision**-0.5
         return (*full, GaussianRelease(merged))
 

@@ -215,7 +215,7 @@ def _integrate(integrand: _Integrand) -> np.ndarray:
     )
 
 
-def _initial_panels(integrand: _Integrand) -> np.ndarray:
+def _initial_panels(integrand: _Integrand) -> tuple[np.ndarray, ...]:
     """Octaves on both sides, as far out as the integrand has weight.
 
     Returns:

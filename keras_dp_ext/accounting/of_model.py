@@ -82,7 +82,7 @@ def entries_of(optimizer: Any, releases: int | None = None) -> list[LedgerEntry]
     """
     entries = optimizer.ledger.entries(releases)
     recorded = None
-    mechanism = getattr(optimizer, "mechanism", None)
+    mechanism: Any = getattr(optimizer, "mechanism", None)
     if entries and hasattr(mechanism, "recorded_events"):
         recorded = mechanism.recorded_events(optimizer._claimed_group())
     if recorded is None:

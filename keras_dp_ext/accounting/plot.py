@@ -17,15 +17,15 @@ _LABELS = {
     "pld": "PLD",
 }
 
+_SHOWN = tuple(name for name in COMPOSITIONS if name != "basic")
+
 
 def plot_compositions(
     noise_multiplier: float = 4.0,
     rate: float = 0.01,
     delta: float = 1e-5,
     epochs: int = 400,
-    compositions: Sequence[str] = tuple(
-        name for name in COMPOSITIONS if name != "basic"
-    ),
+    compositions: Sequence[str] = _SHOWN,
     points: int = 20,
     axes: Any = None,
 ) -> Any:

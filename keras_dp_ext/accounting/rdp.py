@@ -7,8 +7,10 @@ import functools
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from keras_dp_ext.accounting.events import (
@@ -45,7 +47,7 @@ _POWER_BLOCKS = (
 
 
 def rdp_per_release(
-    event: Event, sampling: Sampling, orders: Sequence[float], tail: float = 0.0
+    event: Event, sampling: Sampling, orders: npt.ArrayLike, tail: float = 0.0
 ) -> np.ndarray:
     """RDP of one release (for `Shuffled`: of one participation), at each order.
 
@@ -204,7 +206,7 @@ def noise_rdp(
     return cumulants / (orders - 1.0)
 
 
-def _event_moments(event: Event, powers: np.ndarray, times: int) -> np.ndarray:
+def _event_moments(event: Any, powers: np.ndarray, times: int) -> np.ndarray:
     magnitudes, counts = event.magnitudes_and_counts()
     rows = 2 * times if event.replaced else times
     return log_vector_moments(event.noise, magnitudes, counts, powers, rows)

@@ -147,7 +147,9 @@ def _candidates(
         ]
         order = np.argsort(gains)[-_CODEBOOK_TRIALS:]
         rows += [1e3 * vectors[index] for index in order]
-    candidates = [(row, None) for row in rows]
+    candidates: list[tuple[np.ndarray, np.ndarray | None]] = [
+        (row, None) for row in rows
+    ]
     if 1 < size <= _LARGEST_COVARIANCE:
         standard = np.clip(noise / _positive(scale), -5.0, 5.0)
         values, vectors = np.linalg.eigh(np.cov(standard, rowvar=False))

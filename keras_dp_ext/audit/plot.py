@@ -70,7 +70,8 @@ def plot_audit(audit: MechanismAudit, axes: Any = None) -> Any:
     """
     absent, present = audit.scores
     axes = plot_roc({"measured": Roc(present, absent)}, axes=axes)
-    grid = np.geomspace(*axes.get_xlim(), 400)
+    left, right = axes.get_xlim()
+    grid = np.geomspace(left, right, 400)
     claims = {"proven": (audit.proven_epsilon, "C2")}
     if audit.published_epsilon != audit.proven_epsilon:
         claims["published"] = (audit.published_epsilon, "C3")

@@ -242,7 +242,7 @@ class Replay:
             for variable in [*part.variables, *_variables_of_optimizer(part)]
         }
         values = {}
-        numbers = collections.Counter()
+        numbers: collections.Counter = collections.Counter()
         for reference in self._variables:
             variable = reference()
             if variable is None or id(variable) in hidden_ids:
@@ -252,7 +252,8 @@ class Replay:
             kind = (re.sub(r"_\d+\b", "", name), variable.shape, variable.dtype)
             numbers[kind] += 1
             with contextlib.suppress(tf.errors.OpError):
-                values[(*kind, numbers[kind])] = (name, variable.numpy())
+                key = (*kind, numbers[kind])
+                values[key] = (name, variable.numpy())
         return values
 
 

@@ -60,7 +60,8 @@ class Simulation:
         if self.mechanism.needs_direction:
             # Published beforehand, so the adversary knows it: part of the state.
             zeros = [tf.zeros(shape) for shape in self.shapes]
-            self.mechanism.release_direction(zeros, self._fresh_key(), 0)
+            directed: Any = self.mechanism
+            directed.release_direction(zeros, self._fresh_key(), 0)
         self._initial = [variable.numpy() for variable in self._state]
 
     def _add_variable(

@@ -91,9 +91,7 @@ def best_threshold(
     )
 
 
-def _bounds(
-    above: np.ndarray, trials: Any, delta: float, error: float, method: str
-) -> Any:
+def _bounds(above: Any, trials: Any, delta: float, error: float, method: str) -> Any:
     """Epsilon and what it follows from, for every count of scores above."""
     # Half of the error for each of the two rates.
     _, fpr = stats.clopper_pearson(above[0], trials[0], error / 2)

@@ -50,4 +50,4 @@ def get(identifier: Bound | Mapping[str, Any]) -> Bound:
     >>> bounding.get(bounding.L2Clip(2.0).serialize())
     L2Clip(l2_norm_clip=2.0)
     """
-    return deserialize(Bound, identifier, "bound")
+    return deserialize(Bound, identifier, "bound")  # type: ignore[type-abstract]

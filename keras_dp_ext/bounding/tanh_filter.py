@@ -13,7 +13,6 @@ from keras_dp_ext.bounding.base import Bound
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from keras_dp_ext.accounting.sensitivity import Sensitivity
     from keras_dp_ext.gradients import PerExampleGradients
 
 
@@ -73,7 +72,7 @@ class TanhFilter(Bound):
         )
         return gradients.sum_of(rows, self.chunk_bytes)
 
-    def sensitivity(self, num_parameters: int) -> Sensitivity:
+    def sensitivity(self, num_parameters: int) -> L2Sensitivity:
         if self.l2_norm_clip is not None:
             return L2Sensitivity(self.l2_norm_clip)
         return L2Sensitivity(self.output_range * math.sqrt(num_parameters))

@@ -41,6 +41,9 @@ class VectorCodebook(Codebook):
     5.0
     """
 
+    _block: Block
+    _content: tuple[int, bytes]
+
     def __init__(self, vectors: Sequence[Sequence[float]] | np.ndarray):
         magnitudes = np.abs(np.atleast_2d(np.asarray(vectors, np.float64)))
         if (

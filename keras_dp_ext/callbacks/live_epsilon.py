@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -54,7 +55,7 @@ class LiveEpsilon:
         point = self._stride * math.ceil(lots / self._stride)
         if self._planned is not None and lots <= self._planned:
             point = min(point, self._planned)
-        made = max(lots * per_lot, min(point * per_lot, limit - self._releases))
+        made: Any = max(lots * per_lot, min(point * per_lot, limit - self._releases))
         if made not in self._known:
             self._known[made] = self._epsilon_of(self._releases + made)
         return self._known[made]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.cli import _training
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     entries = [(claim, training.sampling, training.steps)]
 
     @functools.cache
-    def cost(accountant: str, options: Any, *entries: Iterable[Entry]) -> float:
+    def cost(accountant: str, options: Any, *entries: Entry) -> float:
         return accountants.epsilon(entries, training.delta, accountant, **dict(options))
 
     def epsilon(figure: str) -> float:
@@ -97,7 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _published(mechanism: Mechanism, training: Any, epsilon: float) -> float:
+def _published(
+    mechanism: Mechanism, training: Any, epsilon: Callable[[str], float]
+) -> float:
     """What the paper would print; some have an accounting of their own."""
     value = mechanism.published_epsilon(training.steps)
     return epsilon("published") if value is None else value

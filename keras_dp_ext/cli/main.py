@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser.parse_args(_with_hyphens(argv))
     except SystemExit as exit_:
-        return exit_.code or 0
+        return int(exit_.code or 0)
     if arguments.subcommand is None:
         parser.print_help()
         return 0

@@ -421,7 +421,7 @@ def total(parts: Sequence[Contribution]) -> Contribution:
     if len(parts) == 1:
         return parts[0]
     if all(type(part) is OuterProducts for part in parts):
-        factors = [part.factors for part in parts]
+        factors = [part.factors for part in parts]  # type: ignore[attr-defined]
         if len({left.shape[2] for left, _ in factors}) == 1:
             return OuterProducts(
                 tf.concat([left for left, _ in factors], axis=1),

@@ -69,7 +69,7 @@ class Composed(Mechanism):
     @property
     def noise_multiplier(self) -> float:
         """Scale of the noise over the bound of one row."""
-        sensitivity = self.bound_stage.sensitivity(num_parameters=1)
+        sensitivity: Any = self.bound_stage.sensitivity(num_parameters=1)
         norm = getattr(sensitivity, "norm", None)
         return self.noise.scale / (sensitivity.codebook.norm if norm is None else norm)
 

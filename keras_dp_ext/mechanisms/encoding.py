@@ -81,7 +81,7 @@ class Encoded(Mechanism):
         self.denoise = denoise
         self.noise_schedule = schedule.get(noise_schedule)
         self.ranking = ranking
-        self._denoising = denoise and Denoising(self.noise, denoise)
+        self._denoising: Any = denoise and Denoising(self.noise, denoise)
         self._denoising_factor = None
 
     @classmethod
@@ -141,7 +141,7 @@ class Encoded(Mechanism):
         return 1.0 if self.noise_schedule is None else self.noise_schedule(step)
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
-        release = release_of(
+        release: Any = release_of(
             self._bound.sensitivity(num_parameters),
             self.noise,
             examples_per_microbatch,

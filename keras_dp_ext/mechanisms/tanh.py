@@ -84,7 +84,7 @@ class Tanh(Mechanism):
         self.guarantee = guarantee
         self.chunk_bytes = chunk_bytes
         self.log_norms = log_norms
-        self._norm_totals = None
+        self._norm_totals: Any = None
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         del variables

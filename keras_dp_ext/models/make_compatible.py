@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -223,6 +223,6 @@ def _check_can_be_cloned(
         )
 
 
-def _names(layers: Iterable[keras.layers.Layer]) -> str:
+def _names(layers: Sequence[keras.layers.Layer]) -> str:
     shown = ", ".join(f"`{layer.name}`" for layer in layers[:5])
     return shown + (f" and {len(layers) - 5} more" if len(layers) > 5 else "")

@@ -50,4 +50,4 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
     """
     if isinstance(identifier, str):
         identifier = {"class_name": identifier}
-    return deserialize(Noise, identifier, "noise")
+    return deserialize(Noise, identifier, "noise")  # type: ignore[type-abstract]

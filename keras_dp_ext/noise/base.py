@@ -105,7 +105,7 @@ class Noise(Value, abc.ABC):
 
     def with_scale(self, scale: float) -> Noise:
         """The same noise at another scale."""
-        return dataclasses.replace(self, scale=scale)
+        return dataclasses.replace(self, scale=scale)  # type: ignore[type-var]
 
     def sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         """Draws one float32 tensor, as a pure function of `seed`.

@@ -145,7 +145,8 @@ class AccountedOptimizer:
         """The same for a sampling that was found in the data of a training."""
         refuse_two_at_once(self._state.accounted_session, context)
         self._spending.open_segment(self.privacy_claim(), sampling)
-        self._state.accounted_session = context and weakref.ref(context.session)
+        session = None if context is None else weakref.ref(context.session)
+        self._state.accounted_session = session
         self._state.sampling_is_stated = False
 
     def continue_from(self, former: AccountedOptimizer) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+if TYPE_CHECKING:
+    from keras.optimizers import Optimizer as KerasOptimizer
+else:
+    KerasOptimizer = (
+        object  # The class to make private comes behind, in `make_private`.
+    )
 
-class BaseUpdate:
+
+class BaseUpdate(KerasOptimizer):
     """The part of `PrivateOptimizer` that hands a release to Keras' optimizer class.
 
     It stands between `PrivateOptimizer` and that class. A release is complete: it is

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def for_budget(
-    cls,
+    cls: Any,
     *,
     epsilon: float,
     num_examples: int,
@@ -107,7 +107,9 @@ def _arguments_of(function: Callable[..., Any]) -> set[str]:
     }
 
 
-def _event(cls, mechanism: Mechanism, num_parameters: int | None, group: int) -> Event:
+def _event(
+    cls: type, mechanism: Mechanism, num_parameters: int | None, group: int
+) -> Event:
     if num_parameters is not None:
         return mechanism.claim(num_parameters, group).proven
     event = mechanism.claim(2, group).proven

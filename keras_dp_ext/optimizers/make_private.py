@@ -103,7 +103,7 @@ def make_private(
     return created(**arguments) if arguments else created
 
 
-_PREFIXES = {DPSGD: "DP"}
+_PREFIXES: dict[type[Mechanism], str] = {DPSGD: "DP"}
 
 
 def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
@@ -162,7 +162,7 @@ _ELSEWHERE = {
 }
 
 
-def _check_arguments(cls: type, positional: tuple, keywords: dict[str, Any]) -> None:
+def _check_arguments(cls: Any, positional: tuple, keywords: dict[str, Any]) -> None:
     """Errors that say what to write, in place of Python's and Keras' own."""
     if positional:
         raise TypeError(
@@ -183,9 +183,7 @@ def _check_arguments(cls: type, positional: tuple, keywords: dict[str, Any]) -> 
             )
 
 
-def _signature(
-    private: type, base: type, mechanism_class: type[Mechanism]
-) -> inspect.Signature:
+def _signature(private: Any, base: Any, mechanism_class: Any) -> inspect.Signature:
     """What `help` and editors show: mechanism, privacy, then the base's own."""
     parameters: dict[str, inspect.Parameter] = {}
     for function in (mechanism_class.__init__, private.__init__, base.__init__):

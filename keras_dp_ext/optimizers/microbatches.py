@@ -19,7 +19,7 @@ def microbatch_size(
         ValueError: If some batch of the training cannot be cut into microbatches of
             one size, or if it cannot be seen that all can.
     """
-    expected = context and context.batch_size
+    expected = None if context is None else context.batch_size
     if num_microbatches == expected:
         # A lot of `poisson_batches` has more rows than it is expected to hold.
         return 1

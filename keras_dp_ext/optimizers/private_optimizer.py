@@ -114,7 +114,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         return self._hidden.value.noise_source
 
     @property
-    def _spending(self) -> Spending:
+    def _spending(self) -> Spending:  # type: ignore[override]
         return self._hidden.value.spending
 
     @property
@@ -122,7 +122,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         return self._hidden.value.release
 
     @property
-    def _state(self) -> TrainingState:
+    def _state(self) -> TrainingState:  # type: ignore[override]
         return self._hidden.value.state
 
     # Keras' protocol ------------------------------------------------------
@@ -383,7 +383,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         }
 
     def save_own_variables(self, store: Any) -> None:
-        saved = {}
+        saved: dict[str, Any] = {}
         super().save_own_variables(saved)
         if not keras_internals.is_writing_backup():
             # The sums of an unfinished lot are not noised: they may be written

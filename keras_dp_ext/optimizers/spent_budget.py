@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_dp_ext._compat import tf_internals
 
 
-class SpentBudget(tf_internals.trackable_class()):
+class SpentBudget(tf_internals.trackable_class()):  # type: ignore[misc]
     """What `tf.train.Checkpoint` sees of an optimizer's counter and ledger.
 
     As plain variables both would be overwritten by whatever a checkpoint holds:

@@ -202,7 +202,7 @@ def guard_train_function(optimizer: Any, context: FitContext | None) -> None:
             return function
         return GuardedTrainFunction(function, model)
 
-    guard = keras_internals.replace_train_function(model, guarded)
+    guard: Any = keras_internals.replace_train_function(model, guarded)
     if guard is not None:
         guard.add(optimizer, declared_lot(optimizer, context), _unit_of(context))
 

@@ -45,4 +45,4 @@ def get(identifier: Refinement | Mapping[str, Any]) -> Refinement:
     >>> refining.get(refining.KSDenoising().serialize())
     KSDenoising(distance='ks')
     """
-    return deserialize(Refinement, identifier, "refine")
+    return deserialize(Refinement, identifier, "refine")  # type: ignore[type-abstract]

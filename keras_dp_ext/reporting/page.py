@@ -163,7 +163,7 @@ def _releases(record: Record) -> str:
     rows = "".join(
         f"<tr><td>{escape(str(getattr(claim, 'proven', claim)))}</td>"
         f"<td>{escape(sampling.describe())}</td><td>{count}</td></tr>"
-        for claim, sampling, count in (tuple(entry)[:3] for entry in entries)
+        for claim, sampling, count in entries
     )
     return (
         "<table><tr><th>what is released</th><th>how examples are drawn</th>"

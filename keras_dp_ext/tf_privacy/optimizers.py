@@ -11,7 +11,7 @@ import keras
 from keras_dp_ext import optimizers
 
 
-def _with_signature_of_tf_privacy(private_class: type, name: str) -> type:
+def _with_signature_of_tf_privacy(private_class: Any, name: str) -> type:
     """The class with TensorFlow Privacy's order of arguments."""
     base_arguments = [
         argument.name

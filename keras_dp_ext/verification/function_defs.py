@@ -101,7 +101,7 @@ def fingerprint(definition: function_pb2.FunctionDef, find: FindFunction) -> byt
 
     def digest(definition) -> bytes:
         result = hashlib.sha256()
-        numbers = {}
+        numbers: dict[str, int] = {}
         for argument in definition.signature.input_arg:
             numbers[argument.name] = len(numbers)
             result.update(f"argument {argument.type} ".encode())

@@ -26,7 +26,7 @@ class GraphMarks:
     guard: Any = None
 
 
-_NO_MARKS = GraphMarks(frozenset(), frozenset())
+_NO_MARKS = GraphMarks(frozenset(), frozenset())  # type: ignore[arg-type]
 
 
 def marks_of(graph) -> GraphMarks:

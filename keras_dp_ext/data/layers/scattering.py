@@ -142,7 +142,8 @@ class Scattering(keras.layers.Layer):
             resolution: As above.
         """
         relative = scale - resolution
-        extents = [extent >> resolution for extent in self._extents]
+        height, width = (extent >> resolution for extent in self._extents)
+        extents = height, width
         wavelets = np.stack(
             [
                 morlet(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
 
@@ -70,7 +72,8 @@ def _found(context: FitContext, accumulation: int) -> Sampling:
                 "`gradient_accumulation_steps` to the optimizer."
             )
         return context.sampling
-    batches = context.sampling.steps_per_epoch
+    found: Any = context.sampling  # `Shuffled`: what plain pipelines are.
+    batches = found.steps_per_epoch
     if batches % accumulation:
         raise ValueError(
             f"`gradient_accumulation_steps` must divide the {batches} batches of an "
@@ -79,5 +82,5 @@ def _found(context: FitContext, accumulation: int) -> Sampling:
         )
     return Shuffled(
         steps_per_epoch=batches // accumulation,
-        rate=min(1.0, accumulation * context.sampling.rate),
+        rate=min(1.0, accumulation * found.rate),
     )

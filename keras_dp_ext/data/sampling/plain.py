@@ -93,7 +93,11 @@ _BEHIND_BATCH = frozenset({"_RepeatDataset", "_ShuffleDataset"})
 
 
 def _behind_batch(
-    source: Any, steps: int, num_examples: int, batch_size: int, length: int | None
+    source: Any,
+    steps: list[Any],
+    num_examples: int,
+    batch_size: int,
+    length: int | None,
 ) -> PlainPipeline:
     """Follows the transformations of batches, from `batch` on to the end."""
     if length < 1 or num_examples < 1:

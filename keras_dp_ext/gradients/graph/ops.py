@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -350,7 +351,7 @@ def called_graphs(op: tf.Operation) -> list:
 
     Those that are not known are left out.
     """
-    graphs = []
+    graphs: list[Any] = []
     if not calls_functions(op):
         return graphs
     for value in op.node_def.attr.values():

@@ -79,7 +79,7 @@ def scan(
         dependent: Ids of the tensors that depend on data.
         batch: The batch size, if static.
     """
-    uses = []
+    uses: list[Use] = []
     for op in ops:
         if op.type in graph_lib.SHAPE_OPS:
             continue

@@ -140,6 +140,7 @@ class Directional(Mechanism):
     def _effective_budget(self) -> PublishedBudget:
         """Without a private direction nothing is spent on one ("Ours (w = 1)")."""
         budget = self.published_budget
+        assert budget is not None  # The constructor has seen to it.
         if self.direction == "gradient":
             return budget
         return PublishedBudget(**{**budget.serialize(), "split": 0.0})
@@ -171,7 +172,8 @@ class Directional(Mechanism):
             smoothing=self.smoothing,
             max_ratio=self.max_ratio,
         )
-        pruning = self.pruning_ratio and DirectionalPruning(self.pruning_ratio)
+        ratio = self.pruning_ratio
+        pruning = None if ratio is None else DirectionalPruning(ratio)
         return ProvenDirectional(
             self.l2_norm_clip, self.noise_multiplier, scales, pruning
         )

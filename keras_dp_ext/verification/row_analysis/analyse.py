@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -33,7 +34,7 @@ def analyse(
         The verdict. What is not proven may still be innocent: `Verdict.unknown` names
         the ops.
     """
-    outputs = [losses] if tf.is_tensor(losses) else list(losses)
+    outputs: list[Any] = [losses] if tf.is_tensor(losses) else list(losses)
     frame, known, findings = _begin(sources, group)
     for source in sources:
         if known[id(source)] is MIXED:

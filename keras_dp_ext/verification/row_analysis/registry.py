@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,7 +13,7 @@ from keras_dp_ext.verification.row_analysis.values import Value
 #   inputs: what is known about the op's inputs; at least one has rows
 #   context: the interpreter, which knows the batch size and names unknown sizes
 # Raises `RowsLostError` where the op may mix examples.
-Transfer = Callable[[tf.Operation, Sequence[Value], "Context"], Value | list[Value]]  # noqa: F821
+Transfer = Callable[[tf.Operation, Sequence[Value], Any], Value | list[Value]]
 
 _TRANSFERS: dict[str, Transfer] = {}
 _CONTENTS: dict[str, Transfer] = {}

@@ -242,8 +242,8 @@ class Geometry:
         """`[batch, positions * taps, channels]` of a padded image, or reshaped."""
         if math.prod(kernel) == 1:
             # Pixels are patches.
-            steps = [slice(None, None, stride) for stride in strides]
-            return image if math.prod(strides) == 1 else image[(slice(None), *steps)]
+            steps = slice(None), *(slice(None, None, stride) for stride in strides)
+            return image if math.prod(strides) == 1 else image[steps]
         places = [
             np.arange(0, size - (taps - 1) * dilation, stride)[:, np.newaxis]
             + dilation * np.arange(taps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -216,7 +217,7 @@ def strided_slice(op, inputs: Sequence[Value], frame) -> Value | None:
     content = inputs[0].content
     if content is None or any(integers(value) is None for value in inputs[1:4]):
         return None
-    key = []
+    key: list[Any] = []
     for entry in indices(op, inputs, content.ndim):
         if entry.axis is None:
             key.append(None)

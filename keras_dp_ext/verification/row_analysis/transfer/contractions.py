@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -75,7 +76,7 @@ def _contract(op, inputs, operands: list[list], output: list, frame) -> Value:
     ((label, outer, block),) = places
     if label not in output:
         raise along_batch("adds up")
-    sizes = {}
+    sizes: dict[str, Any] = {}
     for value, labels in zip(inputs, operands, strict=True):
         for name, size in zip(labels, value.shape, strict=True):
             if sizes.get(name, 1) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -96,7 +97,8 @@ def strided_slice(op, inputs: Sequence[Value], frame) -> Value:
     if entries is None:
         raise RowsLostError("takes a part that is not known in advance.")
     otherwise = frame.shape(op)
-    shape, new_axis = [], None
+    shape: list[Any] = []
+    new_axis = None
     for entry in entries:
         if entry.axis is None:
             shape.append(1)
@@ -219,7 +221,7 @@ def gather_nd(op, inputs: Sequence[Value], frame) -> Value:
     params, index = inputs
     needs_rank(index)
     if params.has_rows:
-        depth = index.shape[-1]
+        depth: Any = index.shape[-1]
         # Before the axis of the examples, and by public numbers: all rows alike.
         if index.is_constant and isinstance(depth, int) and depth <= params.axis:
             place = params.axis - depth + index.rank - 1
