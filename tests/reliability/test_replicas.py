@@ -130,3 +130,42 @@ def test_two_workers_release_what_one_device_releases(tmp_path):
         alone = train(name, tf.distribute.get_strategy(), noise_seed=5)
         expected = np.concatenate([np.ravel(w) for w in alone.get_weights()])
         np.testing.assert_allclose(first[name], expected, atol=1e-6)
+
+
+def lots_of_people(slots, rows=3):
+    """Everybody with all rows in each lot, whichever epoch Keras is at."""
+    x, y = data(48)
+    ids = np.arange(48) // 3
+    return dp.data.poisson_batches(
+        x,
+        y,
+        batch_size=16,
+        steps_per_epoch=2,
+        user_ids=ids,
+        examples_per_user=rows,
+        physical_batch_size=rows * slots,
+    )
+
+
+def test_replicas_share_a_lot_between_people(mirrored):
+    weights = []
+    for strategy in (tf.distribute.get_strategy(), mirrored):
+        with strategy.scope():
+            model = dense_model()
+            optimizer = dp.optimizers.DPSGD(learning_rate=0.1, noise_seed=5)
+            model.compile(optimizer, "mse", jit_compile=False)
+        model.fit(lots_of_people(18), verbose=0)
+        weights.append(model.get_weights())
+        ((_, sampling, count),) = model.optimizer.ledger.entries()
+        assert (sampling.unit, count) == ("person", 2)
+    for one, both in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, both, atol=1e-6)
+
+
+def test_replicas_that_would_share_a_person_are_refused(mirrored):
+    with mirrored.scope():
+        model = dense_model()
+        model.compile(dp.optimizers.DPSGD(), "mse", jit_compile=False)
+    with pytest.raises(ValueError, match="rows of a person must stay together"):
+        model.fit(lots_of_people(19, rows=2), verbose=0)
+    assert int(model.optimizer.releases.numpy()) == 0
