@@ -23,6 +23,7 @@ from typing import Any
 import keras
 from typing_extensions import Self
 
+from keras_dp_ext.optimizers.adam_bc import AdamBC as AdamBC
 from keras_dp_ext.optimizers.make_private import make_private as make_private
 from keras_dp_ext.optimizers.private_optimizer import (
     PrivateOptimizer as PrivateOptimizer,
@@ -68,7 +69,7 @@ def _class(cls: type) -> str:
     budget += [p for p in own if p.name not in taken]
     return (
         f"\nclass {cls.__name__}(PrivateOptimizer, "
-        f"keras.optimizers.{cls.base_class.__name__}):\n"
+        f"{_base(cls.base_class)}):\n"
         f"{_docstring(cls, indent=4)}\n"
         f"    def __init__(\n        self,\n        *,\n{_lines(parameters)}    ) -> None: ...\n"
         "    @classmethod\n"
@@ -89,6 +90,11 @@ def _docstring(documented, indent: int) -> str:
     )
     lines = f'"""{text}\n"""'.splitlines()
     return "".join(" " * indent * bool(line) + line + "\n" for line in lines)
+
+
+def _base(base: type) -> str:
+    is_own = base.__module__.startswith("keras_dp_ext")
+    return base.__name__ if is_own else f"keras.optimizers.{base.__name__}"
 
 
 def _ordered(parameters) -> list[inspect.Parameter]:

@@ -72,13 +72,14 @@ def worst_neighbours(
         The worst pair that was found.
     """
     scale = _scale(noise)
-    size = scale.size
+    # Behind the gradients' coordinates may be those of further statistics.
+    size = sum(math.prod(shape) for shape in shapes)
 
     def batch(row: np.ndarray, last: np.ndarray) -> np.ndarray:
         return np.stack([-0.5 * row, last]).astype(np.float32)
 
     best, most = None, -math.inf
-    for row, direction in _candidates(mechanism, claim, noise, scale):
+    for row, direction in _candidates(mechanism, claim, noise[:, :size], scale[:size]):
         absent = -row if examples_per_microbatch > 1 else np.zeros(size)
         rows = batch(row, row), batch(row, absent)
         present_sum, absent_sum = (bounded_sum(mechanism, shapes, r) for r in rows)
@@ -87,7 +88,9 @@ def worst_neighbours(
         )
         # Optimal for independent Gaussian noise of these scales.
         weights = (
-            shift / np.square(_positive(scale)) if direction is None else direction
+            shift / np.square(_positive(scale))
+            if direction is None
+            else np.pad(direction, [0, scale.size - size])
         )
         spread = float(_scale(noise @ weights))
         gain = _information(shift, weights, spread, claim)

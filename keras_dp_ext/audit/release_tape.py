@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class ReleaseTape:
         self.variables: list[keras.Variable] = []
         self._capacity = capacity
         self._size = sum(v.shape.num_elements() for v in _values(optimizer))
+        self._size += sum(map(math.prod, optimizer.mechanism.statistics()))
         self._drawn: tuple[tf.Tensor, tf.Tensor] | None = None
         with tf.init_scope():
             self._count = self._variable([], "int32")
@@ -49,7 +51,9 @@ class ReleaseTape:
                 self._num_forced.assign(follows.count)
         mechanism = optimizer.mechanism
         self._draw_noise, self._refine = mechanism.draw_noise, mechanism.refine
-        mechanism.draw_noise, mechanism.refine = self.draw_noise, self.refine
+        # Past the mechanism's own guard: `refine` is an argument of `Composed`, too.
+        object.__setattr__(mechanism, "draw_noise", self.draw_noise)
+        object.__setattr__(mechanism, "refine", self.refine)
 
     def _variable(self, shape: Sequence[int], dtype: Any) -> Any:
         # Not the optimizer's own: nothing but what has been noised is written to it.

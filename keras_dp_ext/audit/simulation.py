@@ -48,6 +48,8 @@ class Simulation:
         self.mechanism = copy.copy(mechanism)
         self.shapes = [tuple(int(size) for size in shape) for shape in shapes]
         self.num_parameters = sum(math.prod(shape) for shape in self.shapes)
+        # What is noised: sums of the gradients, and of the mechanism's statistics.
+        self._released = [*self.shapes, *self.mechanism.statistics()]
         self._jit_compile = jit_compile
         self._state: list[keras.Variable] = []
         variables = [
@@ -93,7 +95,7 @@ class Simulation:
             def one(index: int) -> Any:
                 seed = tf.random.experimental.stateless_fold_in(key, index)
                 step = tf.constant(0, tf.int64)
-                return _flat(self.mechanism.draw_noise(self.shapes, seed, step))
+                return _flat(self.mechanism.draw_noise(self._released, seed, step))
 
             return tf.map_fn(one, tf.range(draws), fn_output_signature=tf.float32)
 
@@ -166,11 +168,14 @@ class Simulation:
             coin = tf.random.stateless_uniform([], coin_seed) < sampling_rate
             total = absent + tf.where(included & coin, shift, tf.zeros_like(shift))
             step = tf.cast(step, tf.int64)
-            noise = self.mechanism.draw_noise(self.shapes, noise_seed, step)
+            noise = self.mechanism.draw_noise(self._released, noise_seed, step)
             observed = noised = total + _flat(noise)
             if refines:
                 refined = self.mechanism.refine(
-                    [part[0] for part in split_rows(noised[tf.newaxis], self.shapes)],
+                    [
+                        part[0]
+                        for part in split_rows(noised[tf.newaxis], self._released)
+                    ],
                     step,
                 )
                 observed = _flat(refined) if stage == "refine" else noised

@@ -8,6 +8,7 @@ from keras_dp_ext.bounding.encoded import Encoding
 from keras_dp_ext.bounding.l1_clip import L1Clip
 from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.bounding.normalized import Normalized
+from keras_dp_ext.bounding.per_layer_clip import PerLayerClip
 from keras_dp_ext.bounding.tanh_filter import TanhFilter
 from keras_dp_ext.bounding.vector_codebook import VectorCodebook
 
@@ -19,6 +20,7 @@ __all__ = [
     "L1Clip",
     "L2Clip",
     "Normalized",
+    "PerLayerClip",
     "TanhFilter",
     "VectorCodebook",
     "get",

@@ -15,7 +15,7 @@ from keras_dp_ext._own_code import is_own
 if TYPE_CHECKING:
     from keras_dp_ext.accounting import Claim, Sampling, TrainingPlan
 
-_MECHANISMS = ("dpsgd", "encoding", "tanh", "directional")
+_MECHANISMS = ("dpsgd", "quantile", "encoding", "tanh", "directional")
 _NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
 _SAMPLINGS = ("poisson", "shuffled", "with-replacement", "full-batch")
 
@@ -237,6 +237,7 @@ class Training:
         """An argument that is silently ignored would be believed to matter."""
         relevant = {
             "dpsgd": {"noise_multiplier"},
+            "quantile": {"noise_multiplier"},
             "encoding": {"noise", "scale", "df", "codebook_size"},
             "tanh": {"noise_multiplier", "output_range"},
             "directional": {
@@ -327,6 +328,7 @@ class Training:
 
 _PARAMETERS: dict[str, Callable] = {
     "dpsgd": Training._dpsgd,
+    "quantile": Training._dpsgd,
     "encoding": Training._encoding,
     "tanh": Training._tanh,
     "directional": Training._directional,

@@ -154,6 +154,7 @@ def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, object]]:
     from keras_dp_ext.mechanisms.directional import Directional
     from keras_dp_ext.mechanisms.dpsgd import DPSGD
     from keras_dp_ext.mechanisms.encoding import Encoded
+    from keras_dp_ext.mechanisms.quantile import Quantile
     from keras_dp_ext.mechanisms.tanh import Tanh
 
     chosen = arguments.mechanism or _MECHANISMS
@@ -163,6 +164,8 @@ def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, object]]:
         yield name, own(**own.arguments_at(sigma))
     if "dpsgd" in chosen:
         yield "dpsgd", DPSGD(noise_multiplier=sigma)
+    if "quantile" in chosen:
+        yield "quantile", Quantile(noise_multiplier=sigma, count_noise=0.8)
     if "encoding" in chosen:
         for name in _NOISES:
             scaled = noise.get(name).with_scale(sigma)

@@ -52,6 +52,19 @@ def sum_of_mapped(row_map: RowMap, rows: list[tf.Tensor]) -> list[tf.Tensor]:
     return [tf.reduce_sum(result, axis=0) for result in mapped]
 
 
+def one_for_each(coefficients, variables: Sequence) -> list[tf.Tensor]:
+    """One tensor of coefficients for each variable, also where all share one."""
+    if tf.is_tensor(coefficients):
+        return [coefficients] * len(variables)
+    return list(coefficients)
+
+
+def distinct(coefficients) -> list[tf.Tensor]:
+    """The tensors among them, each once."""
+    each = [coefficients] if tf.is_tensor(coefficients) else coefficients
+    return list({id(tensor): tensor for tensor in each}.values())
+
+
 class PerExampleGradients(abc.ABC):
     """The gradients of every microbatch with respect to every variable.
 
@@ -89,8 +102,18 @@ class PerExampleGradients(abc.ABC):
         """
 
     @abc.abstractmethod
-    def weighted_sum(self, coefficients: tf.Tensor) -> list[tf.Tensor]:
-        """For each variable, `sum_b coefficients[b] * g_b` in float32."""
+    def norms_squared(self) -> list[tf.Tensor]:
+        """For each variable `[rows]` float32: what it adds to `norm_squared()`."""
+
+    @abc.abstractmethod
+    def weighted_sum(
+        self, coefficients: tf.Tensor | Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """For each variable, `sum_b coefficients[b] * g_b` in float32.
+
+        Args:
+            coefficients: `[rows]`; or a list with one such tensor for each variable.
+        """
 
     @abc.abstractmethod
     def sum_of(
@@ -138,6 +161,12 @@ class MaterializedGradients(PerExampleGradients):
     def finite_rows(self):
         return self._finite
 
+    def norms_squared(self):
+        return [
+            tf.reduce_sum(tf.square(row), axis=list(range(1, row.shape.rank)))
+            for row in self._rows
+        ]
+
     def norm_squared(self, scales=None):
         scales = scales or [None] * len(self._rows)
         total = tf.zeros([self.num_rows])
@@ -149,7 +178,11 @@ class MaterializedGradients(PerExampleGradients):
         return total
 
     def weighted_sum(self, coefficients):
-        return WeightedRows(self._rows, coefficients).sum()
+        each = one_for_each(coefficients, self.shapes)
+        return [
+            WeightedRows([row], coefficient).sum()[0]
+            for row, coefficient in zip(self._rows, each, strict=True)
+        ]
 
     def sum_of(self, row_map, bytes_limit=None):
         del bytes_limit  # The rows are in memory already.

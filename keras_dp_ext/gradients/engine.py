@@ -12,7 +12,12 @@ import tensorflow as tf
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients import contributions as forms
 from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
-from keras_dp_ext.gradients.base import PerExampleGradients, sum_of_mapped
+from keras_dp_ext.gradients.base import (
+    PerExampleGradients,
+    distinct,
+    one_for_each,
+    sum_of_mapped,
+)
 from keras_dp_ext.gradients.chunks import PARALLEL_CHUNKS, even_chunk, rows_per_chunk
 from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
@@ -154,9 +159,9 @@ class Norms:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightedSums:
-    """Sums that somebody has asked for, with their coefficients."""
+    """Sums that somebody has asked for, with their coefficients, each tensor once."""
 
-    coefficients: tf.Tensor
+    coefficients: list[tf.Tensor]
     values: list[tf.Tensor]
 
 
@@ -203,17 +208,25 @@ class LazyGradients(PerExampleGradients):
         finite = _finite_rows(self._contributions)
         return tf.fill([self._rows], True) if finite is None else finite
 
-    def _raw_norm_squared(self, scales=None) -> tf.Tensor:
+    def _raw_norms_squared(self, scales=None) -> list[tf.Tensor]:
         scales = scales or [None] * len(self._contributions)
-        parts = [
-            contribution.norm_squared(scale)
+        return [
+            tf.zeros([self._rows])
+            if contribution is None
+            else contribution.norm_squared(scale)
             for contribution, scale in zip(self._contributions, scales, strict=True)
-            if contribution is not None
         ]
-        return tf.add_n(parts) if parts else tf.zeros([self._rows])
+
+    def norms_squared(self):
+        parts = self._raw_norms_squared()
+        self._total_norm_squared(parts)  # Which the probe tests.
+        return [tf.where(self._finite, part, 0.0) for part in parts]
 
     def norm_squared(self, scales=None):
-        norms = self._raw_norm_squared(scales)
+        return self._total_norm_squared(self._raw_norms_squared(scales), scales)
+
+    def _total_norm_squared(self, parts, scales=None) -> tf.Tensor:
+        norms = tf.add_n(parts) if parts else tf.zeros([self._rows])
         if scales is None:
             self.__dict__["_finite"] = tf.math.is_finite(norms)
         # A finite row whose scaled norm overflows is long, not short: 0 would let it
@@ -224,14 +237,18 @@ class LazyGradients(PerExampleGradients):
         return norms
 
     def weighted_sum(self, coefficients):
-        used = tf.where(self._finite, coefficients, 0.0)
+        given = distinct(coefficients)
+        used = {id(c): tf.where(self._finite, c, 0.0) for c in given}
+        each = one_for_each(coefficients, self.shapes)
         sums = [
-            tf.zeros(shape) if contribution is None else contribution.weighted_sum(used)
-            for contribution, shape in zip(
-                self._summable_contributions(), self.shapes, strict=True
+            tf.zeros(shape)
+            if contribution is None
+            else contribution.weighted_sum(used[id(coefficient)])
+            for contribution, shape, coefficient in zip(
+                self._summable_contributions(), self.shapes, each, strict=True
             )
         ]
-        self.sums.append(WeightedSums(coefficients, list(sums)))
+        self.sums.append(WeightedSums(given, list(sums)))
         return sums
 
     def _summable_contributions(self) -> list[forms.Contribution | None]:

@@ -5,6 +5,15 @@ from keras_dp_ext.mechanisms.composed import Composed
 from keras_dp_ext.mechanisms.directional import Directional
 from keras_dp_ext.mechanisms.dpsgd import DPSGD
 from keras_dp_ext.mechanisms.encoding import Encoded
+from keras_dp_ext.mechanisms.quantile import Quantile
 from keras_dp_ext.mechanisms.tanh import Tanh
 
-__all__ = ["DPSGD", "Composed", "Directional", "Encoded", "Mechanism", "Tanh"]
+__all__ = [
+    "DPSGD",
+    "Composed",
+    "Directional",
+    "Encoded",
+    "Mechanism",
+    "Quantile",
+    "Tanh",
+]

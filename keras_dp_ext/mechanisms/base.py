@@ -62,9 +62,31 @@ class Mechanism(abc.ABC):
 
     _frozen = False
 
+    #: The public number of rows in a lot, once a step was traced.
+    expected_rows: float = 1.0
+
+    def use_lot_size(self, expected_rows: float) -> None:
+        """Tells the public number of rows in a lot, while a step is traced."""
+        self.expected_rows = expected_rows
+
+    def statistics(self) -> list[tuple[int, ...]]:
+        """Shapes of further sums over the rows, such as a count of them.
+
+        `bound` returns them behind the sums of the variables. They are added up over
+        batches and replicas and get noise, like these; `refine` takes them out.
+        """
+        return []
+
+    def noise_deviation(self) -> float | None:
+        """Standard deviation of the noise, if it is one number for all coordinates."""
+        return None
+
     @abc.abstractmethod
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
-        """The sum over rows of gradients that have been bounded one by one."""
+        """The sum over rows of gradients that have been bounded one by one.
+
+        For each variable, and then for each of the `statistics`.
+        """
 
     @abc.abstractmethod
     def draw_noise(

@@ -11,7 +11,7 @@ from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import release_of
 from keras_dp_ext.bounding import Bound
 from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.noise import Noise
+from keras_dp_ext.noise import Gaussian, Noise
 from keras_dp_ext.refining import Refinement
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class Composed(Mechanism):
         unit = cls(**{**arguments, "noise": arguments.get("noise", "gaussian")})
         scale = unit.noise.scale * noise_multiplier / unit.noise_multiplier
         return {**arguments, "noise": unit.noise.with_scale(scale)}
+
+    def noise_deviation(self) -> float | None:
+        is_plain = isinstance(self.noise, Gaussian) and self.refine_stage is None
+        return self.noise.scale if is_plain else None
 
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return self.bound_stage.sum(gradients)

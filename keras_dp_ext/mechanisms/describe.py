@@ -18,6 +18,7 @@ _CLASSES = {
     "dpsgd": ("dpsgd", "DPSGD"),
     "encoding": ("encoding", "Encoded"),
     "tanh": ("tanh", "Tanh"),
+    "quantile": ("quantile", "Quantile"),
     "directional": ("directional", "Directional"),
 }
 

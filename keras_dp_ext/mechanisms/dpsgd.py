@@ -40,13 +40,16 @@ class DPSGD(Mechanism):
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return L2Clip(self.l2_norm_clip).sum(gradients)
 
+    def noise_deviation(self) -> float:
+        return self.noise_multiplier * self.l2_norm_clip
+
     def draw_noise(
         self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
     ) -> list[tf.Tensor]:
         from keras_dp_ext.mechanisms.model_noise import standard_normals
 
         del step
-        deviation = self.noise_multiplier * self.l2_norm_clip
+        deviation = self.noise_deviation()
         return [deviation * normal for normal in standard_normals(shapes, seed)]
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:

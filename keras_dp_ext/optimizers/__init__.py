@@ -7,7 +7,9 @@ from keras_dp_ext.mechanisms import DPSGD as _DPSGD
 from keras_dp_ext.mechanisms import Composed as _Composed
 from keras_dp_ext.mechanisms import Directional as _Directional
 from keras_dp_ext.mechanisms import Encoded as _Encoded
+from keras_dp_ext.mechanisms import Quantile as _Quantile
 from keras_dp_ext.mechanisms import Tanh as _Tanh
+from keras_dp_ext.optimizers.adam_bc import AdamBC
 from keras_dp_ext.optimizers.make_private import make_private
 from keras_dp_ext.optimizers.private_optimizer import PrivateOptimizer
 from keras_dp_ext.optimizers.tanh_filtered_sgd import TanhFilteredSGD
@@ -16,9 +18,12 @@ _refuse_legacy_keras()
 
 DPSGD = make_private(_keras.optimizers.SGD, _DPSGD)
 DPAdam = make_private(_keras.optimizers.Adam, _DPSGD)
+DPAdamBC = make_private(AdamBC, _DPSGD)
 DPAdamW = make_private(_keras.optimizers.AdamW, _DPSGD)
 DPAdagrad = make_private(_keras.optimizers.Adagrad, _DPSGD)
 DPRMSprop = make_private(_keras.optimizers.RMSprop, _DPSGD)
+QuantileSGD = make_private(_keras.optimizers.SGD, _Quantile)
+QuantileAdam = make_private(_keras.optimizers.Adam, _Quantile)
 EncodedSGD = make_private(_keras.optimizers.SGD, _Encoded)
 EncodedAdam = make_private(_keras.optimizers.Adam, _Encoded)
 TanhSGD = make_private(_keras.optimizers.SGD, _Tanh)
@@ -33,11 +38,14 @@ for _name in ("Adadelta", "Adafactor", "Adamax", "Ftrl", "Lamb", "Lion", "Nadam"
         make_private(getattr(_keras.optimizers, _name), _Composed)
 for _name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"):
     make_private(getattr(_keras.optimizers, _name), _Composed)
+make_private(AdamBC, _Composed)
 
 __all__ = [
     "DPSGD",
+    "AdamBC",
     "DPAdagrad",
     "DPAdam",
+    "DPAdamBC",
     "DPAdamW",
     "DPRMSprop",
     "DirectionalAdam",
@@ -45,6 +53,8 @@ __all__ = [
     "EncodedAdam",
     "EncodedSGD",
     "PrivateOptimizer",
+    "QuantileAdam",
+    "QuantileSGD",
     "TanhAdam",
     "TanhFilteredSGD",
     "TanhSGD",

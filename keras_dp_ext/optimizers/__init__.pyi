@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from typing_extensions import Self
 
+from keras_dp_ext.optimizers.adam_bc import AdamBC as AdamBC
 from keras_dp_ext.optimizers.make_private import make_private as make_private
 from keras_dp_ext.optimizers.private_optimizer import (
     PrivateOptimizer as PrivateOptimizer,
@@ -325,6 +326,123 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         ema_overwrite_frequency: Any = None,
         loss_scale_factor: Any = None,
         name: str = "DPAdam",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class DPAdamBC(PrivateOptimizer, AdamBC):
+    """`keras.optimizers.AdamBC` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.AdamBC`.
+
+    References:
+        Abadi et al., "Deep Learning with Differential Privacy" (2016),
+        Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: Any = 0.001,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-08,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        name: str | None = "DPAdamBC",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str = "poisson",
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: Any = 0.001,
+        l2_norm_clip: float = 1.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        weight_decay: float | None = None,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+        use_ema: bool = False,
+        ema_momentum: float = 0.99,
+        ema_overwrite_frequency: int | None = None,
+        loss_scale_factor: float | None = None,
+        name: str | None = "DPAdamBC",
         **arguments: Any,
     ) -> Self:
         """An optimizer whose noise makes a training end at the given epsilon.
@@ -1175,6 +1293,281 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         ema_overwrite_frequency: Any = None,
         loss_scale_factor: Any = None,
         name: str = "EncodedSGD",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` made private. Clips to `C`, which moves towards a quantile of the norms of the rows.
+
+    With each sum a lot also releases a count: each row adds 1/2 if its norm is at most
+    `C`, and -1/2 if it was clipped. The count has noise of its own, and the next clip
+    is `C * exp(-rate * (fraction - quantile))`.
+
+    **What it costs.** Measured in units of its noise, a row adds to both a vector of
+    squared length `1 / s**2 + (1/2)**2 / b**2`, where `s` is the noise multiplier of the
+    sum and `b` the standard deviation of the count's noise. That is one Gaussian release
+    of multiplier `z = (s**-2 + (2 b)**-2) ** -0.5`, whatever `C` is, since it follows
+    from earlier releases. `z` is what you pass; `s` is a little more.
+
+    Args:
+        l2_norm_clip: The first clip.
+        noise_multiplier: `z`: what both releases together are accounted as.
+        target_quantile: The share of rows that are not to be clipped.
+        clip_learning_rate: How fast the clip moves.
+        count_noise: Standard deviation of the noise on the count, in units of
+            `noise_multiplier`; above 1/2.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with
+        Adaptive Clipping" (2021), Algorithm 1 and Theorem 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        target_quantile: float = 0.5,
+        clip_learning_rate: float = 0.2,
+        count_noise: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        epsilon: Any = 1e-07,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "QuantileAdam",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str = "poisson",
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        l2_norm_clip: float = 1.0,
+        target_quantile: float = 0.5,
+        clip_learning_rate: float = 0.2,
+        count_noise: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "QuantileAdam",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
+                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` made private. Clips to `C`, which moves towards a quantile of the norms of the rows.
+
+    With each sum a lot also releases a count: each row adds 1/2 if its norm is at most
+    `C`, and -1/2 if it was clipped. The count has noise of its own, and the next clip
+    is `C * exp(-rate * (fraction - quantile))`.
+
+    **What it costs.** Measured in units of its noise, a row adds to both a vector of
+    squared length `1 / s**2 + (1/2)**2 / b**2`, where `s` is the noise multiplier of the
+    sum and `b` the standard deviation of the count's noise. That is one Gaussian release
+    of multiplier `z = (s**-2 + (2 b)**-2) ** -0.5`, whatever `C` is, since it follows
+    from earlier releases. `z` is what you pass; `s` is a little more.
+
+    Args:
+        l2_norm_clip: The first clip.
+        noise_multiplier: `z`: what both releases together are accounted as.
+        target_quantile: The share of rows that are not to be clipped.
+        clip_learning_rate: How fast the clip moves.
+        count_noise: Standard deviation of the noise on the count, in units of
+            `noise_multiplier`; above 1/2.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with
+        Adaptive Clipping" (2021), Algorithm 1 and Theorem 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        target_quantile: float = 0.5,
+        clip_learning_rate: float = 0.2,
+        count_noise: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "QuantileSGD",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str = "poisson",
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        target_quantile: float = 0.5,
+        clip_learning_rate: float = 0.2,
+        count_noise: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "QuantileSGD",
         **arguments: Any,
     ) -> Self:
         """An optimizer whose noise makes a training end at the given epsilon.

@@ -47,6 +47,18 @@ class BaseUpdate(KerasOptimizer):
         finally:
             self._accumulation_steps_hidden = False
 
+    def gradient_noise_variance(self) -> float:
+        """Of each coordinate of a release; for base optimizers that ask for it."""
+        deviation = self.mechanism.noise_deviation()
+        if deviation is None:
+            raise ValueError(
+                f"{type(self).__name__} needs noise of one known size in all "
+                "coordinates. Use the mechanism `DPSGD`, or `make_private` with a "
+                "Gaussian noise and no refinement. Received: "
+                f"mechanism={type(self.mechanism).__name__}"
+            )
+        return (deviation / self.mechanism.expected_rows) ** 2
+
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list[Any]:
         """Nothing to reduce: what was released is the same on all replicas."""
         return list(grads_and_vars)

@@ -45,6 +45,7 @@ class Release:
         self.micro_step: keras.Variable | None = None
         self.lot: list[keras.Variable] = []
         self._lot_of: dict[int, keras.Variable] = {}
+        self._statistics: list[keras.Variable] = []
 
     def build(
         self, variables: Sequence[keras.Variable], add_variable: Callable
@@ -64,6 +65,15 @@ class Release:
             )
             self.lot.append(accumulator)
             self._lot_of[id(variable)] = accumulator
+        for shape in self._mechanism.statistics():
+            accumulator = add_variable(
+                shape=shape,
+                dtype="float32",
+                name="lot_statistic",
+                initializer="zeros",
+            )
+            self.lot.append(accumulator)
+            self._statistics.append(accumulator)
 
     @property
     def unfinished(self) -> list[keras.Variable]:
@@ -86,7 +96,8 @@ class Release:
         """Sums over replicas, then releases once for all of them, if due.
 
         Args:
-            sums: Bounded gradients, summed over the rows of this batch.
+            sums: Bounded gradients, summed over the rows of this batch, and the
+                mechanism's statistics behind them.
             penalties: Gradients that depend on the weights only, or nothing.
             variables: What `sums` are gradients of.
             expected_rows: The public number of rows of a lot.
@@ -166,6 +177,7 @@ class Release:
             self._release(noised, penalties, variables, expected_rows, update)
             return
         lot = [self._lot_of[id(variable)] for variable in variables]
+        lot += self._statistics
         totals = _added(lot, noised)
 
         def finish() -> Any:
@@ -198,6 +210,7 @@ class Release:
             seed = tf.zeros([2], tf.int32)  # The words are constants.
             scales = self._draw_secure(secure.constant_words, shapes, seed, step)
             noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
+        self._mechanism.use_lot_size(expected_rows)
         refined = self._mechanism.refine(noised, step)
         averages = [value / expected_rows for value in refined]
         if penalties:

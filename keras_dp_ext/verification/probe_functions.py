@@ -59,7 +59,7 @@ class ProbeFunctions:
         self.forward = GraphFunction(self._inputs, [losses])
         self._draw = GraphFunction(self._sources, self._draws) if self._draws else None
         self._norms, self._sums = _asked_for(gradients)
-        self._coefficients = _unique(one.coefficients for one in self._sums)
+        self._coefficients = _unique(c for one in self._sums for c in one.coefficients)
         self._scales = _unique(
             scale
             for one in self._norms
@@ -234,7 +234,11 @@ def _is_random(op: tf.Operation) -> bool:
 def _asked_for(gradients) -> tuple[list, list]:
     """Norms and sums that the step needs; or, if it needs others, plain ones."""
     norms = [one for one in gradients.norms if all(map(_can_feed, one.scales or []))]
-    sums = [one for one in gradients.sums if graph_lib.is_symbolic(one.coefficients)]
+    sums = [
+        one
+        for one in gradients.sums
+        if all(map(graph_lib.is_symbolic, one.coefficients))
+    ]
     if norms and sums:
         return norms, sums
     gradients = gradients.copy()
