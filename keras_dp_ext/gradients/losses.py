@@ -16,6 +16,12 @@ _HINT = (
     "losses to `optimizer.minimize(losses, variables)` in a tf.function."
 )
 
+_ADDED_LOSSES = (
+    "A loss that a layer adds by itself (`add_loss`) needs one value for each example, "
+    "too. That of a mixture of experts, which balances the load over the batch, is "
+    "switched off by a coefficient of 0 (KerasHub: `router_aux_loss_coef=0`, or "
+    "`router_aux_loss_coefficient=0`)."
+)
 
 # Short vectors of integers are shapes, axes and permutations.
 _MOST_AXES = 8
@@ -64,7 +70,7 @@ def separate(loss: tf.Tensor) -> SeparatedLoss:
     if len({term.shape[0] for term in walk.rows if term.shape[0] is not None}) > 1:
         raise ValueError(
             "The terms of the loss have different numbers of examples. "
-            f"Received: {[term.shape for term in walk.rows]}. {_HINT}"
+            f"Received: {[term.shape for term in walk.rows]}. {_HINT} {_ADDED_LOSSES}"
         )
     return SeparatedLoss(tf.add_n(walk.rows), walk.data_independent, walk.is_mean)
 
@@ -139,6 +145,8 @@ class _Walk:
         if id(constant) in self._dependent or value is None or np.size(value) != 1:
             raise _hidden(tensor)
         value = float(np.reshape(value, ()))
+        if value == 0.0:
+            return  # A term that is switched off.
         if self._is_replica_share(varying, value):
             value = 1.0
         self.add(varying, factor * value, divisors)
@@ -281,5 +289,5 @@ def _hidden(tensor: tf.Tensor) -> ValueError:
     return ValueError(
         "The loss hides its examples: it is not a sum or mean of one value per "
         f"example. Received: op {tensor.op.type} ({tensor.op.name}) of shape "
-        f"{tensor.shape}. {_HINT}"
+        f"{tensor.shape}. {_HINT} {_ADDED_LOSSES}"
     )

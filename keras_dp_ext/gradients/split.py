@@ -63,6 +63,11 @@ class Split:
             )
 
     @property
+    def batch(self) -> int | None:
+        """The number of examples, if it is known while tracing."""
+        return self._batch
+
+    @property
     def rows(self) -> int | tf.Tensor:
         if self._batch is not None:
             return self._batch // self._group
@@ -93,6 +98,16 @@ class Split:
 
     def _order(self, tensor: tf.Tensor) -> RowOrder | None:
         return None if self._orders is None else self._orders.of(tensor)
+
+    def static_shape(self, tensor: tf.Tensor) -> tf.TensorShape:
+        """The shape of a tensor of the forward graph that has no batch axis.
+
+        Sizes that are read off the data at run time are lost where the batch size is
+        not known while tracing. They are those for any other batch size.
+        """
+        if tensor.shape.is_fully_defined() or self._batch is not None:
+            return tensor.shape
+        return self._inferred_shape(tensor)
 
     def declare(self, tensor: tf.Tensor, positions: int) -> None:
         """Tells how many entries of axis 0 of a new tensor belong to one example."""

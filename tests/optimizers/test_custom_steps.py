@@ -109,3 +109,29 @@ def test_an_h5_file_cannot_keep_the_spent_budget_and_says_so(rng, tmp_path):
     model.save(tmp_path / "model.h5")
     with pytest.raises(ValueError, match=r"Save as `\.keras`"):
         keras.models.load_model(tmp_path / "model.h5")
+
+
+class BalancedExperts(keras.layers.Layer):
+    """As in mixtures of experts: a loss of the whole batch, with a coefficient."""
+
+    def __init__(self, coefficient):
+        super().__init__()
+        self.coefficient = coefficient
+
+    def call(self, x):
+        load = ops.mean(ops.softmax(x), axis=0)
+        self.add_loss(self.coefficient * ops.sum(ops.square(load)))
+        return x
+
+
+def test_a_loss_that_balances_experts_can_be_switched_off(rng):
+    x, y = rng.normal(size=(16, 3)), rng.normal(size=(16, 2))
+    for coefficient in (0.1, 0.0):
+        experts = BalancedExperts(coefficient)
+        model = keras.Sequential([keras.Input((3,)), layers.Dense(2), experts])
+        model.compile(optimizer(), loss="mse")
+        if coefficient:
+            with pytest.raises(ValueError, match="router_aux_loss_coef=0"):
+                model.fit(x, y, batch_size=8, verbose=0)
+        else:
+            model.fit(x, y, batch_size=8, verbose=0)

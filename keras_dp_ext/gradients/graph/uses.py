@@ -80,9 +80,14 @@ def scan(
         batch: The batch size, if static.
     """
     uses: list[Use] = []
+    # What a weight becomes that was repeated for each example: rows, like data.
+    repeated: set[int] = set()
     for op in ops:
         if op.type in graph_lib.SHAPE_OPS:
             continue
+        has_rows = any(id(tensor) in repeated for tensor in op.inputs)
+        if has_rows:
+            repeated.update(id(output) for output in op.outputs)
         found = [
             (index, weights[id(tensor)])
             for index, tensor in enumerate(op.inputs)
@@ -90,12 +95,11 @@ def scan(
         ]
         if not found:
             continue
-        meets_data = any(id(output) in dependent for output in op.outputs)
-        if (
-            meets_data
-            or _adds_batch_axis(op, batch)
-            or _starts_from_zeros(op, found, batch)
-        ):
+        meets_data = has_rows or any(id(output) in dependent for output in op.outputs)
+        adds_batch_axis = not meets_data and _adds_batch_axis(op, batch)
+        if adds_batch_axis:
+            repeated.update(id(output) for output in op.outputs)
+        if meets_data or adds_batch_axis or _starts_from_zeros(op, found, batch):
             uses.extend(
                 Use(
                     op,
@@ -125,9 +129,29 @@ def _adds_batch_axis(op: tf.Operation, batch: int | None) -> bool:
     if op.type not in _BROADCASTS:
         return False
     rows_in, rows_out = op.inputs[0].shape, op.outputs[0].shape
+    if is_repeat(op, batch):
+        return True
     if rows_out.rank is None or rows_out.rank == 0 or rows_out[0] != batch:
         return False
     return rows_in.rank != rows_out.rank or rows_in[0] == 1
+
+
+def is_repeat(op: tf.Operation, batch: int | None) -> bool:
+    """Whether this is the inner part of `tf.repeat(weight[None], batch, axis=0)`.
+
+    `[1, 1, ...]` becomes `[1, batch, ...]`, and that `[batch, ...]`.
+    """
+    rows_in, rows_out = op.inputs[0].shape, op.outputs[0].shape
+    if rows_in.rank is None or rows_in.rank != rows_out.rank or rows_in.rank < 3:
+        return False
+    if rows_in[:2].as_list() != [1, 1] or rows_out[:2].as_list() != [1, batch]:
+        return False
+    joined = [
+        consumer.outputs[0].shape
+        for consumer in op.outputs[0].consumers()
+        if consumer.type == "Reshape"
+    ]
+    return any(shape.rank and shape[0] == batch for shape in joined)
 
 
 def _starts_from_zeros(

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_dp_ext.gradients.contributions import Rows
+from keras_dp_ext.gradients.graph.uses import is_repeat
 from keras_dp_ext.gradients.registry import register_rule
 
 
@@ -43,6 +44,9 @@ def broadcast(use, d, split):
     aligned = [1] * (result.rank - shape.rank) + shape.as_list()
     if any(size not in (1, wide) for size, wide in zip(aligned, result, strict=True)):
         return None  # A Tile that repeats more than single entries.
+    if result.rank > 2 and is_repeat(use.op, split.batch):
+        rows = split(tf.squeeze(d, 0))
+        return Rows(tf.reshape(tf.reduce_sum(rows, 1), [-1, *shape.as_list()]), shape)
     return _reduced(use, d, split)
 
 
@@ -52,7 +56,7 @@ def _reduced(use, d, split):
     A weight that is as long as the axis of the examples would be a weight for each
     position in the batch: no example owns it.
     """
-    shape = use.weight.shape
+    shape = split.static_shape(use.weight)
     result = use.op.outputs[0].shape
     if not shape.is_fully_defined() or result.rank is None or shape.rank > result.rank:
         return None

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import OuterProducts
+from keras_dp_ext.gradients.contributions import OuterProducts, Rows
 from keras_dp_ext.gradients.registry import register_rule
 
 
@@ -18,11 +18,10 @@ def matmul(use, d, split):
 @register_rule("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(use, d, split):
     """`[B, ..., I] @ [I, O]`: one weight for the whole batch."""
-    weight = use.weight
     if use.index != 1 or use.op.get_attr("adj_x"):
-        return None
-    if any(size != 1 for size in weight.shape[:-2]):
-        return None
+        return _stacked(use, d, split)
+    if any(size != 1 for size in use.weight.shape[:-2]):
+        return _stacked(use, d, split)
     data = use.op.inputs[0]
     return _outer(
         _flat(split(data)),
@@ -30,6 +29,41 @@ def batch_matmul(use, d, split):
         use,
         use.op.get_attr("adj_y"),
     )
+
+
+def _stacked(use, d, split):
+    """`[B, H, T, I] @ [H, I, O]`, or with the weight in front: one matrix per head.
+
+    So meet tables of relative positions the queries and keys of a batch.
+    """
+    data = use.op.inputs[1 - use.index]
+    shape = split.static_shape(use.weight)
+    if not shape.is_fully_defined() or data.shape.rank is None:
+        return None
+    aligned = [1] * (data.shape.rank - shape.rank) + shape.as_list()
+    if data.shape.rank < max(3, shape.rank) or aligned[0] != 1 or split.axis(data):
+        return None
+    product = _weight_gradient(use, split(data), split(d, like=data))
+    result = use.op.outputs[0].shape
+    axes = [1] + [
+        axis + 1
+        for axis in range(1, result.rank - 2)
+        if aligned[axis] == 1 and result[axis] != 1
+    ]
+    summed = tf.reduce_sum(product, axis=axes)
+    return Rows(tf.reshape(summed, [-1, *shape.as_list()]), shape)
+
+
+def _weight_gradient(use, data, d):
+    """The gradient of one factor of a product, position by position."""
+    adj_x, adj_y = use.op.get_attr("adj_x"), use.op.get_attr("adj_y")
+    if use.index == 1:
+        if adj_y:
+            return tf.matmul(d, data, transpose_a=True, transpose_b=adj_x)
+        return tf.matmul(data, d, transpose_a=not adj_x)
+    if adj_x:
+        return tf.matmul(data, d, transpose_a=adj_y, transpose_b=True)
+    return tf.matmul(d, data, transpose_b=not adj_y)
 
 
 def _flat(value: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,119 @@
+"""Weights that all examples share meet the data as stacks of matrices.
+
+Tables of relative positions (DeBERTa, T5) are computed from weights alone and meet the
+queries and keys of a batch in sums and batched products.
+"""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_dp_ext.gradients import per_example_gradients
+
+HEADS, TIME, WIDTH = 2, 5, 3
+
+
+class Table(keras.layers.Layer):
+    """`[heads, table, width]` from a table by a matrix for each head."""
+
+    def __init__(self, meet, rows=4):
+        super().__init__()
+        self.meet, self.rows = meet, rows
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(self.rows, 6))
+        self.kernel = self.add_weight(shape=(HEADS, 6, WIDTH))
+
+    def call(self, x):
+        return self.meet(x, ops.matmul(self.table[None], self.kernel))
+
+
+class Biases(keras.layers.Layer):
+    """As in T5: the length is read off the data, which hides it while tracing."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(2 * TIME, HEADS))
+
+    def call(self, x):
+        length = tf.shape(x)[2]
+        places = tf.range(length)[:, None] - tf.range(length)[None] + TIME
+        biases = tf.transpose(tf.gather(self.table, places), [2, 0, 1])[None]
+        return tf.matmul(x, x, transpose_b=True) + biases
+
+
+class Repeated(Table):
+    """As in DeBERTa: the table is repeated for each example first."""
+
+    def call(self, x):
+        table = ops.repeat(ops.tanh(self.table)[None], ops.shape(x)[0], axis=0)
+        table = ops.einsum("btw,hwk->bhtk", table, self.kernel)
+        return tf.matmul(x, table, transpose_b=True)
+
+
+def matmul(*, transpose_x=False, transpose_y=False, weight_first=False):
+    def meet(x, table):
+        if transpose_x != weight_first:
+            x = tf.transpose(x, [0, 1, 3, 2])
+        if not transpose_y:
+            table = tf.transpose(table, [0, 2, 1])
+        if weight_first:
+            return tf.matmul(
+                table, x, transpose_a=not transpose_y, transpose_b=transpose_x
+            )
+        return tf.matmul(x, table, transpose_a=transpose_x, transpose_b=transpose_y)
+
+    return meet
+
+
+MODELS = {
+    "biases": Biases,
+    "repeated": lambda: Repeated(None),
+    "right": lambda: Table(matmul()),
+    "right transposed": lambda: Table(matmul(transpose_y=True)),
+    "both transposed": lambda: Table(matmul(transpose_x=True, transpose_y=True)),
+    "left": lambda: Table(matmul(weight_first=True, transpose_y=True)),
+    "left transposed": lambda: Table(matmul(weight_first=True)),
+}
+
+
+@pytest.mark.parametrize(
+    "static, group, jit_compile",
+    [(True, 1, True), (False, 1, False), (False, 2, False)],
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_a_tape(name, static, group, jit_compile, rng):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((HEADS, TIME, WIDTH)), MODELS[name]()])
+    x = rng.normal(size=(3 * group, HEADS, TIME, WIDTH)).astype("float32")
+    variables = model.trainable_variables
+    coefficients = np.linspace(0.5, 1.5, 3).astype("float32")
+    shape = [len(x) if static else None, *x.shape[1:]]
+
+    def losses_of(x):
+        return tf.reduce_sum(tf.square(model(x) - 0.3), axis=[1, 2, 3])
+
+    @tf.function(input_signature=[tf.TensorSpec(shape)], jit_compile=jit_compile)
+    def run(x):
+        gradients = per_example_gradients(losses_of(x), variables, group)
+        return gradients.norm_squared(), gradients.weighted_sum(coefficients)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # No slow path.
+        norms, sums = run(x)
+    rows = []
+    for start in range(0, len(x), group):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(losses_of(x[start : start + group]))
+        gradients = tape.gradient(loss, [v.value for v in variables])
+        rows.append([tf.convert_to_tensor(g) for g in gradients])
+    truth = [np.stack(column) for column in zip(*rows, strict=True)]
+    np.testing.assert_allclose(
+        norms, sum(np.sum(np.reshape(t, (3, -1)) ** 2, 1) for t in truth), rtol=1e-4
+    )
+    for found, expected in zip(sums, truth, strict=True):
+        expected = np.tensordot(coefficients, expected, 1)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
