@@ -34,7 +34,7 @@ from keras_dp_ext.verification.gradient_trials import GradientTrials
 from keras_dp_ext.verification.mixing_trials import MixingTrials
 from keras_dp_ext.verification.probe_functions import ProbeFunctions
 from keras_dp_ext.verification.progress import Progress
-from keras_dp_ext.verification.row_analysis import analyse
+from keras_dp_ext.verification.row_analysis.analyse import analyse
 from keras_dp_ext.verification.synthetic_batches import SyntheticBatches, domains
 from keras_dp_ext.verification.variable_copies import VariableCopies
 from keras_dp_ext.verification.vocabularies import vocabulary_of
