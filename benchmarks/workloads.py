@@ -200,6 +200,7 @@ WORKLOADS = {
 # By name: the class of `keras_dp_ext.mechanisms`, and settings that are not defaults.
 MECHANISMS = {
     "dpsgd": ("DPSGD", {}),
+    "bandmf": ("BandMF", {"bands": 16}),
     "directional": ("Directional", {}),
     "uniform": ("Directional", {"direction": "uniform"}),
     "tanh": ("Tanh", {}),

@@ -8,6 +8,7 @@ from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.events import (
     CodebookRelease,
     ComposedRelease,
+    CorrelatedRelease,
     Event,
     FullBatchRelease,
     GaussianRelease,
@@ -22,6 +23,8 @@ from keras_dp_ext.accounting.profile import Profile
 from keras_dp_ext.accounting.rdp import rdp_per_release
 from keras_dp_ext.accounting.records import OneOff, Segment
 from keras_dp_ext.accounting.sampling import (
+    CyclicPoisson,
+    FixedOrder,
     FullBatch,
     Poisson,
     Sampling,
@@ -36,7 +39,10 @@ __all__ = [
     "Claim",
     "CodebookRelease",
     "ComposedRelease",
+    "CorrelatedRelease",
+    "CyclicPoisson",
     "Event",
+    "FixedOrder",
     "FullBatch",
     "FullBatchRelease",
     "GaussianRelease",

@@ -11,9 +11,11 @@ import numpy as np
 from keras_dp_ext._checks import check_in
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
+from keras_dp_ext.accounting.correlated import independent_releases
 from keras_dp_ext.accounting.events import (
     CodebookRelease,
     ComposedRelease,
+    CorrelatedRelease,
     Event,
     FullBatchRelease,
     GaussianRelease,
@@ -26,6 +28,8 @@ from keras_dp_ext.accounting.rdp import (
     rdp_per_release,
 )
 from keras_dp_ext.accounting.sampling import (
+    CyclicPoisson,
+    FixedOrder,
     FullBatch,
     Poisson,
     Sampling,
@@ -241,6 +245,12 @@ def _apart(event: Event, sampling: Sampling, count: int) -> list[Entry]:
         ]
     if isinstance(event, FullBatchRelease):
         return _apart(event.event, FullBatch(), count)
+    if isinstance(event, CorrelatedRelease):
+        return [independent_releases(event, sampling, count)]
+    if isinstance(sampling, CyclicPoisson):
+        return [(event, sampling.poisson(), sampling.participations(count))]
+    if isinstance(sampling, FixedOrder):
+        return [(event, FullBatch(), sampling.participations(count))]
     return [(event, sampling, count)]
 
 

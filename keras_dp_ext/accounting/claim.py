@@ -148,6 +148,12 @@ def _composed(parts: Sequence[tuple[Event, int]]) -> Event:
                 "private updates on one lot: use the same noise in every release. "
                 f"Received: {event}"
             )
+        if event.is_run:
+            raise ValueError(
+                "Correlated noise is not supported where a training step makes several "
+                "private updates on one lot: use independent noise. "
+                f"Received: {event}"
+            )
         inner = event.events if isinstance(event, events.ComposedRelease) else (event,)
         flat += count * [_as_gaussian(single) for single in inner]
     if not all(

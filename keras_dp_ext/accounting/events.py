@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,10 @@ class Event(Value, abc.ABC):
     examples were chosen (that is `Sampling`) nor how often it happened (`Ledger`).
     An accountant that meets an event which it does not know raises.
     """
+
+    #: Whether releases one after the other are one run with common noise, whose cost
+    #: is not the sum of theirs.
+    is_run: ClassVar[bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +269,39 @@ class ScheduledRelease(Event):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> ScheduledRelease:
         return cls(config["starts"], tuple(get(event) for event in config["events"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrelatedRelease(Event):
+    """One release of a run whose noise is correlated from release to release.
+
+    n of them in a row are *one* run of n releases; two runs have independent noise.
+    What a run costs depends on when an example may take part: see `correlated.py`.
+
+    Args:
+        noise_multiplier: The noise's scale over the norm of one row.
+        noise: A `keras_dp_ext.noise.CorrelatedNoise`, of which the scale does not count.
+    """
+
+    is_run = True
+
+    noise_multiplier: float
+    noise: noises.CorrelatedNoise
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(
+                "Argument `noise_multiplier` must be finite and at least 0. "
+                f"Received: noise_multiplier={self.noise_multiplier}"
+            )
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
+        noise = noises.get_any(self.noise)
+        if not isinstance(noise, noises.CorrelatedNoise):
+            raise ValueError(
+                "Argument `noise` must be a `CorrelatedNoise`. "
+                f"Received: noise={self.noise}"
+            )
+        object.__setattr__(self, "noise", noise.with_scale(1.0))
 
 
 def get(identifier: Event | Mapping[str, Any]) -> Event:

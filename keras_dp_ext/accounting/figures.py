@@ -23,7 +23,8 @@ def figure_entries(
     return [
         (
             claim.published or claim.proven if figure == "published" else claim.proven,
-            sampling.if_poisson(),
+            # Correlated noise is not made for Poisson samples.
+            sampling if claim.proven.is_run else sampling.if_poisson(),
             count,
         )
         for claim, sampling, count in entries

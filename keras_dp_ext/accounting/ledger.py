@@ -24,7 +24,7 @@ from keras_dp_ext.accounting.records import (
     longest,
     new_id,
 )
-from keras_dp_ext.accounting.sampling import Sampling, Unknown
+from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled, Unknown
 
 _LEDGERS: weakref.WeakValueDictionary[int, Ledger] = weakref.WeakValueDictionary()
 
@@ -47,6 +47,8 @@ class Ledger:
 
     Args:
         counter: Returns the optimizer's counter of releases.
+        on_open: Called with the first release number of the segment that is open,
+            whenever that may have changed. Correlated noise begins again there.
 
     Example:
 
@@ -58,9 +60,14 @@ class Ledger:
     [500, 300]
     """
 
-    def __init__(self, counter: Callable[[], int] | None = None):
+    def __init__(
+        self,
+        counter: Callable[[], int] | None = None,
+        on_open: Callable[[int], None] = lambda start: None,
+    ):
         self._counter = counter
         self._account = Account()
+        self._on_open = on_open
         # This many segments are known from a file: another process may go on with
         # them, so that nothing is added to their ids here.
         self._sealed = 0
@@ -72,9 +79,10 @@ class Ledger:
     def open(self, start_release: int, claim: Claim, sampling: Sampling) -> None:
         """Records how releases are made from `start_release` on.
 
-        Opening what is open already changes nothing. Only for `Shuffled` data a
-        start in the middle of an epoch is always kept: the new pass visits
-        examples again that the unfinished one has visited.
+        Opening what is open already changes nothing. Only for `Shuffled` data,
+        and others that are visited in passes, a start in the middle of a pass is
+        always kept: the new pass visits examples again that the unfinished one has
+        visited.
 
         Args:
             start_release: Number of releases made before.
@@ -99,11 +107,12 @@ class Ledger:
                 self._sealed = min(self._sealed, len(segments))
             last = segments[-1] if len(segments) > self._sealed else None
             if last and (last.claim, last.sampling) == (claim, sampling):
-                epoch = getattr(sampling, "steps_per_epoch", 1)
-                epoch *= claim.releases_per_lot
-                if (start - last.start) % epoch == 0:
+                period = sampling.period * claim.releases_per_lot
+                if (start - last.start) % period == 0:
+                    self._on_open(last.start)
                     return
             segments.append(Segment(start, claim, sampling))
+            self._on_open(start)
 
     def add(
         self,
@@ -331,7 +340,7 @@ class Ledger:
             self._sealed = len(self._account.segments)
             # What is open here stays open, whatever the checkpoint used.
             for segment in now or self._account.segments[-1:]:
-                self.open(total, segment.claim, segment.sampling)
+                self.open(total, segment.claim, _from_anywhere(segment))
             return total
 
     def _snapshot(self) -> Account:
@@ -368,6 +377,18 @@ class Ledger:
     def __repr__(self) -> str:
         account = self._account
         return f"Ledger(segments={account.segments}, one_offs={account.one_offs})"
+
+
+def _from_anywhere(segment: Segment) -> Sampling:
+    """The sampling of a segment that begins in the middle of a pass over the data.
+
+    A run of correlated noise on shuffled data is known to begin with a pass; one that
+    does not may see an example twice in a row.
+    """
+    unknown_place = segment.claim.proven.is_run and isinstance(
+        segment.sampling, Shuffled
+    )
+    return FullBatch() if unknown_place else segment.sampling
 
 
 def stated_sampling(sampling: Sampling) -> str:

@@ -128,7 +128,8 @@ def joined(entries: list[LedgerEntry]) -> list[LedgerEntry]:
     """
     result: list[LedgerEntry] = []
     for claim, sampling, count in entries:
-        if result and result[-1][:2] == (claim, sampling):
+        # Two runs of correlated noise are not one longer run.
+        if result and result[-1][:2] == (claim, sampling) and not claim.proven.is_run:
             former = result[-1][2]
             apart = sampling.participations(former) + sampling.participations(count)
             if sampling.participations(former + count) == apart:

@@ -48,6 +48,12 @@ class Sampling(Value):
         """
         return [stop - start]
 
+    @property
+    def period(self) -> int:
+        """Only after a multiple of this many releases another pass may begin without
+        coming closer to an example's last participation than usual."""
+        return 1
+
     def if_poisson(self) -> Sampling:
         """Poisson sampling at the same rate, which the papers assume."""
         return self
@@ -150,6 +156,10 @@ class Shuffled(Sampling):
         check_in("rate", self.rate, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
+    @property
+    def period(self) -> int:
+        return self.steps_per_epoch
+
     def participations(self, releases: int) -> int:
         return -(-releases // self.steps_per_epoch)
 
@@ -168,6 +178,99 @@ class Shuffled(Sampling):
         return (
             f"shuffled batches, {self.steps_per_epoch} releases in an epoch: one "
             "participation per epoch, no amplification"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedOrder(Sampling):
+    """The same batches in the same order in each pass over the data.
+
+    An example takes part in every `steps_per_epoch`-th release, no more and no less: what
+    correlated noise without amplification needs. For independent noise it costs as much
+    as `Shuffled`. Adjacency is zero-out: an example is replaced by one that contributes
+    nothing.
+
+    Attributes:
+        steps_per_epoch: Releases in a pass.
+        order: A name for the order: two orders put an example in two places.
+    """
+
+    steps_per_epoch: int
+    order: str = dataclasses.field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("steps_per_epoch", self.steps_per_epoch)
+
+    @property
+    def adjacency(self) -> str:
+        return self._zero_out
+
+    @property
+    def period(self) -> int:
+        return self.steps_per_epoch
+
+    def participations(self, releases: int) -> int:
+        return -(-releases // self.steps_per_epoch)
+
+    def describe(self) -> str:
+        return (
+            f"batches in a fixed order, {self.steps_per_epoch} releases in a pass, no "
+            "amplification"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicPoisson(Sampling):
+    """Groups of examples take turns; of the one whose turn it is, a Poisson sample.
+
+    The data are cut into `cycle` groups once. Release t takes each example of group
+    t mod `cycle` with probability `rate`: every example may take part in every
+    `cycle`-th release. Amplifies noise of at most `cycle` bands (`noise.Banded`).
+    Adjacency is zero-out: the groups depend on the number of examples.
+
+    Attributes:
+        rate: The probability that an example of the group whose turn it is takes part:
+            `cycle` times what it is for Poisson sampling with lots of the same size.
+        cycle: How many groups there are.
+        overflow_delta: What a release adds to delta; see `Poisson`.
+        groups: A name for the groups: other groups give an example another turn.
+    """
+
+    rate: float
+    cycle: int
+    overflow_delta: float = 0.0
+    groups: str = dataclasses.field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("cycle", self.cycle)
+        # Checks the rest, too.
+        object.__setattr__(self, "rate", self.poisson().rate)
+
+    @property
+    def adjacency(self) -> str:
+        drawn = "people" if self.unit == "person" else "examples"
+        return (
+            f"{self._zero_out} (the number of {drawn}, from which the groups follow, "
+            "is public)"
+        )
+
+    @property
+    def period(self) -> int:
+        return self.cycle
+
+    def participations(self, releases: int) -> int:
+        return -(-releases // self.cycle)
+
+    def poisson(self) -> Poisson:
+        """How the group whose turn it is is sampled."""
+        return Poisson(self.rate, self.overflow_delta, unit=self.unit)
+
+    def describe(self) -> str:
+        return (
+            f"cyclic Poisson sampling, {self.cycle} groups in turn, each {self.unit} with "
+            f"probability {self.rate:.6g} in its turn"
         )
 
 

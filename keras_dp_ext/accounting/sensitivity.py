@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.profile import Profile
-from keras_dp_ext.noise import Gaussian, Laplace, Noise
+from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Laplace, Noise
 
 
 class Sensitivity:
@@ -53,7 +53,9 @@ def gaussian_release(
 
 
 def release_of(
-    sensitivity: Sensitivity, noise: Noise, examples_per_microbatch: int = 1
+    sensitivity: Sensitivity,
+    noise: Noise | CorrelatedNoise,
+    examples_per_microbatch: int = 1,
 ) -> events.Event:
     """The event of a noised sum of rows.
 
@@ -66,7 +68,13 @@ def release_of(
         ValueError: If no bound on epsilon is known for the pair.
     """
     changed = examples_per_microbatch > 1
-    if isinstance(sensitivity, CodebookSensitivity):
+    if isinstance(noise, CorrelatedNoise):
+        if isinstance(sensitivity, (L1Sensitivity, L2Sensitivity)):
+            row = gaussian_release(
+                noise.scale, sensitivity.norm, examples_per_microbatch
+            )
+            return events.CorrelatedRelease(row.noise_multiplier, noise)
+    elif isinstance(sensitivity, CodebookSensitivity):
         return events.CodebookRelease(
             noise, sensitivity.codebook, sensitivity.num_parameters, changed
         )
@@ -83,6 +91,6 @@ def release_of(
     raise ValueError(
         f"No bound on epsilon is known for {type(noise).__name__} noise and a bound "
         f"of {sensitivity}. Gaussian noise fits every bound; "
-        "`dp.bounding.Encoding` fits every noise. "
+        "`dp.bounding.Encoding` fits every independent noise. "
         f"Received: noise={noise}"
     )

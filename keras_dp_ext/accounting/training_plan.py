@@ -7,6 +7,8 @@ import math
 
 from keras_dp_ext._checks import check_count, check_not_negative, check_one_of
 from keras_dp_ext.accounting.sampling import (
+    CyclicPoisson,
+    FixedOrder,
     FullBatch,
     Poisson,
     Sampling,
@@ -16,7 +18,14 @@ from keras_dp_ext.accounting.sampling import (
 )
 
 #: The names of the ways to draw a batch.
-SAMPLINGS = ("poisson", "shuffled", "with-replacement", "full-batch")
+SAMPLINGS = (
+    "poisson",
+    "shuffled",
+    "with-replacement",
+    "full-batch",
+    "cyclic-poisson",
+    "fixed-order",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +38,10 @@ class TrainingPlan:
         epochs: Passes over the data.
         steps: Number of updates, in place of epochs.
         sampling: One of `SAMPLINGS`: "poisson" as `dp.data.poisson_batches`,
-            "shuffled" as arrays in `model.fit`.
+            "shuffled" as arrays in `model.fit`, "cyclic-poisson" and "fixed-order" as
+            the functions of these names, for correlated noise.
         overflow_delta: What `poisson_batches` may add to delta in each step.
+        cycle: For "cyclic-poisson": how many groups take turns.
     """
 
     num_examples: int
@@ -39,6 +50,7 @@ class TrainingPlan:
     steps: int | None = None
     sampling: str = "poisson"
     overflow_delta: float = 0.0
+    cycle: int = 1
 
     def __post_init__(self) -> None:
         for name in ("num_examples", "batch_size"):
@@ -59,6 +71,12 @@ class TrainingPlan:
         """As the data pipelines of this package have it."""
         if self.sampling in ("poisson", "with-replacement"):
             return lots_per_epoch(self.num_examples, self.batch_size)
+        if self.sampling == "cyclic-poisson":
+            cycles = self.num_examples / self.batch_size / self.cycle
+            return max(1, round(cycles)) * self.cycle
+        if self.sampling == "fixed-order":
+            # At least one slot is padding.
+            return math.ceil((self.num_examples + 1) / self.batch_size)
         # As in `model.fit`: the last batch may be smaller, but it is a batch.
         return math.ceil(self.num_examples / self.batch_size)
 
@@ -91,4 +109,16 @@ class TrainingPlan:
             return Shuffled(self.steps_per_epoch, rate)
         if self.sampling == "with-replacement":
             return WithReplacement(self.batch_size, self.num_examples)
+        if self.sampling == "fixed-order":
+            return FixedOrder(self.steps_per_epoch)
+        if self.sampling == "cyclic-poisson":
+            if self.cycle * rate > 1:
+                raise ValueError(
+                    "Argument `cycle` must be at most `num_examples / batch_size`: a "
+                    "group has to fill a lot. "
+                    f"Received: cycle={self.cycle} at {1 / rate:.4g}"
+                )
+            return CyclicPoisson(
+                self.cycle * rate, self.cycle, overflow_delta=self.overflow_delta
+            )
         return FullBatch()

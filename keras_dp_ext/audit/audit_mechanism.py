@@ -12,6 +12,7 @@ from keras_dp_ext._checks import check_count, check_in, check_one_of
 from keras_dp_ext.accounting import (
     Claim,
     ComposedRelease,
+    CorrelatedRelease,
     FullBatch,
     FullBatchRelease,
     GaussianRelease,
@@ -101,6 +102,11 @@ def audit_mechanism(
     """
     _check(delta, runs, steps, sampling_rate, confidence, stage)
     mechanism, shapes, group = _resolve(mechanism, shapes, examples_per_microbatch)
+    if sampling_rate < 1 and mechanism.remembers_noise:
+        raise ValueError(
+            "Argument `sampling_rate` must be 1 for correlated noise: the example takes "
+            f"part in every release of a run. Received: sampling_rate={sampling_rate}"
+        )
     if steps > 1 and mechanism.needs_direction:
         raise ValueError(
             "Argument `steps` must be 1 for a mechanism that needs the full-batch "
@@ -180,6 +186,9 @@ def _scores(
     """The adversary's confidence, for each run, that the example was there."""
     scores = []
     for observed, shift in chunks:
+        if events[0].is_run:
+            scores.append(_run_score(events[0], observed, shift, neighbours))
+            continue
         total = np.zeros(len(observed))
         for step, event in enumerate(events):
             x = observed[:, step].astype(np.float64)
@@ -199,6 +208,33 @@ def _scores(
             total += loss
         scores.append(total)
     return np.concatenate(scores)
+
+
+def _run_score(
+    run: CorrelatedRelease,
+    observed: np.ndarray,
+    shift: np.ndarray,
+    neighbours: Neighbours,
+) -> np.ndarray:
+    """The log-likelihood ratio of a whole run, up to a factor.
+
+    C times what was released has independent noise, and C times a shift in every release
+    is what the example does to it.
+    """
+    steps = observed.shape[1]
+    encoded = run.noise.encode(np.moveaxis(observed.astype(np.float64), 1, 0))
+    moved = np.broadcast_to(shift, observed.shape).astype(np.float64)
+    moved = np.nan_to_num(moved, nan=1.0, posinf=1.0, neginf=-1.0)
+    moved = run.noise.encode(np.moveaxis(moved, 1, 0))
+    spread = max(neighbours.spread, 1e-30)
+    return np.sum(
+        [
+            (moved[t] @ neighbours.weights)
+            * (encoded[t] @ neighbours.weights - 0.5 * (moved[t] @ neighbours.weights))
+            for t in range(steps)
+        ],
+        axis=0,
+    ) / (spread**2)
 
 
 def _projection(
@@ -224,7 +260,7 @@ def _is_gaussian(event: Any) -> bool:
         return all(_is_gaussian(part) for part in event.events)
     if isinstance(event, FullBatchRelease):
         return _is_gaussian(event.event)
-    return isinstance(event, GaussianRelease) or (
+    return isinstance(event, (CorrelatedRelease, GaussianRelease)) or (
         getattr(event, "as_gaussian", lambda: None)() is not None
     )
 

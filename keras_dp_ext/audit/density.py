@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keras_dp_ext.accounting import Event
-from keras_dp_ext.noise import Gaussian, Noise
+from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Noise
 
 _QUADRATURE = 4001
 
@@ -16,7 +16,7 @@ def noise_of(event: Event) -> Noise | None:
     Gaussian noise may differ by coordinate and is measured instead.
     """
     noise = getattr(event, "noise", None)
-    return None if isinstance(noise, Gaussian) else noise
+    return None if isinstance(noise, (Gaussian, CorrelatedNoise)) else noise
 
 
 def log_likelihood_ratio(

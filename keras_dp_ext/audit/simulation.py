@@ -169,6 +169,8 @@ class Simulation:
             total = absent + tf.where(included & coin, shift, tf.zeros_like(shift))
             step = tf.cast(step, tf.int64)
             noise = self.mechanism.draw_noise(self._released, noise_seed, step)
+            if self.mechanism.remembers_noise:
+                self.mechanism.remember_noise(noise, noise_seed, step)
             observed = noised = total + _flat(noise)
             if refines:
                 refined = self.mechanism.refine(

@@ -12,11 +12,24 @@ import keras
 import numpy as np
 
 from keras_dp_ext._compat import keras_internals
-from keras_dp_ext.accounting import Claim, FullBatch, GaussianRelease, calibration
+from keras_dp_ext.accounting import (
+    Claim,
+    FullBatch,
+    GaussianRelease,
+    TrainingPlan,
+    calibration,
+)
 from keras_dp_ext.accounting.default_delta import default_delta
 from keras_dp_ext.callbacks import PrivacyAccountant
 from keras_dp_ext.cli._settings import DEFAULT_ROWS, Settings
-from keras_dp_ext.data import DataSet, PrivatePCA, load, poisson_batches
+from keras_dp_ext.data import (
+    DataSet,
+    PrivatePCA,
+    cyclic_poisson_batches,
+    fixed_order_batches,
+    load,
+    poisson_batches,
+)
 from keras_dp_ext.mechanisms import describe
 from keras_dp_ext.optimizers import make_private
 from keras_dp_ext.presets import Recipe, build_model, find_recipe, with_features
@@ -60,17 +73,7 @@ class Experiment:
             find_recipe(data.name, settings.model, settings.mechanism, settings.budget),
             settings,
         )
-        rows = None
-        if data.user_ids is not None:
-            rows = settings.examples_per_user or DEFAULT_ROWS
-        self.lots = poisson_batches(
-            data.x_train,
-            data.y_train.astype(np.int32),
-            batch_size=self.recipe.batch_size,
-            accumulation_steps=settings.accumulation_steps,
-            user_ids=data.user_ids,
-            examples_per_user=rows,
-        )
+        self.lots = self._lots()
         self.delta = settings.delta or default_delta(self.lots.dp_sampling.num_examples)
         self.steps_per_epoch = self.lots.dp_sampling.steps_per_epoch
         self.model = self._new_model() if model is None else model
@@ -79,6 +82,54 @@ class Experiment:
             target_epsilon=settings.budget,
             accountant=settings.accountant,
         )
+
+    def _lots(self) -> Any:
+        """The data, drawn as the mechanism needs it."""
+        mechanism = describe.mechanism_class(self.settings.mechanism)
+        arguments: dict[str, Any] = {
+            "batch_size": self.recipe.batch_size,
+            "accumulation_steps": self.settings.accumulation_steps,
+        }
+        sampled = poisson_batches
+        if mechanism.default_sampling == "cyclic-poisson":
+            sampled = cyclic_poisson_batches
+            own = self.recipe.mechanism_arguments
+            if "bands" not in own:
+                # As many groups as bands; each has to fill a lot.
+                most = len(self.data.x_train) // self.recipe.batch_size
+                bands = max(1, min(mechanism().cycle, most))
+                self.recipe = dataclasses.replace(
+                    self.recipe, mechanism_arguments={**own, "bands": bands}
+                )
+            arguments["cycle"] = mechanism(**self._arguments_at(1.0)).cycle
+        elif mechanism.default_sampling == "fixed-order":
+            sampled = fixed_order_batches
+        if self.data.user_ids is not None:
+            if sampled is cyclic_poisson_batches:
+                raise ValueError(
+                    f"Argument `--mechanism` {self.settings.mechanism} protects "
+                    "examples, not people: its groups are of examples. Use dpsgd, "
+                    "dpftrl or blt."
+                )
+            arguments["user_ids"] = self.data.user_ids
+            arguments["examples_per_user"] = (
+                self.settings.examples_per_user or DEFAULT_ROWS
+            )
+        targets = self.data.y_train.astype(np.int32)
+        return sampled(self.data.x_train, targets, **arguments)
+
+    def _planned_arguments(self) -> dict[str, Any]:
+        """What the mechanism makes of the length of the training."""
+        label = self.lots.dp_sampling
+        mechanism = describe.mechanism_class(self.settings.mechanism)
+        plan = TrainingPlan(
+            label.num_examples,
+            label.expected_batch_size,
+            steps=self.steps_per_epoch * self.recipe.epochs,
+            sampling=mechanism.default_sampling,
+            cycle=getattr(label.sampling, "cycle", 1),
+        )
+        return mechanism.planned_arguments(plan)
 
     @property
     def noise_multiplier(self) -> float:
@@ -202,7 +253,10 @@ class Experiment:
     def _arguments_at(self, multiplier: float) -> dict[str, Any]:
         """The mechanism's arguments with noise `multiplier` times the L2 norm."""
         own = describe.mechanism_class(self.settings.mechanism)
-        return own.arguments_at(multiplier, **self.recipe.mechanism_arguments)
+        planned = self._planned_arguments() if hasattr(self, "lots") else {}
+        return own.arguments_at(
+            multiplier, **{**planned, **self.recipe.mechanism_arguments}
+        )
 
     def _optimizer(self, mechanism_arguments: dict[str, Any]) -> Any:
         recipe = self.recipe

@@ -15,9 +15,25 @@ from keras_dp_ext._own_code import is_own
 if TYPE_CHECKING:
     from keras_dp_ext.accounting import Claim, Sampling, TrainingPlan
 
-_MECHANISMS = ("dpsgd", "quantile", "encoding", "tanh", "directional")
+#: With noise that is independent from release to release.
+INDEPENDENT = ("dpsgd", "quantile", "encoding", "tanh", "directional")
+# With correlated noise, and how batches are drawn for it.
+_CORRELATED = {
+    "bandmf": "cyclic-poisson",
+    "dpftrl": "fixed-order",
+    "blt": "fixed-order",
+}
+_MECHANISMS = (*INDEPENDENT, *_CORRELATED)
 _NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
-_SAMPLINGS = ("poisson", "shuffled", "with-replacement", "full-batch")
+_SAMPLINGS = (
+    "poisson",
+    "shuffled",
+    "with-replacement",
+    "full-batch",
+    "cyclic-poisson",
+    "fixed-order",
+)
+_BANDS = 16
 
 
 def add_mechanism_argument(group: argparse._ArgumentGroup, **settings: Any) -> None:
@@ -104,6 +120,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published.add_argument(
         "--split", type=_number, help="directional: share of w. Default: 0.125"
     )
+    correlated = parser.add_argument_group("correlated noise")
+    correlated.add_argument(
+        "--bands",
+        type=_positive_int,
+        metavar="B",
+        help=f"bandmf: releases over which noise is correlated. Default: {_BANDS}",
+    )
+    correlated.add_argument(
+        "--restart-every",
+        type=_positive_int,
+        metavar="STEPS",
+        help="dpftrl: a new tree after so many releases. Default: one tree",
+    )
+    correlated.add_argument(
+        "--buffers", type=_positive_int, metavar="N", help="blt: buffers. Default: 3"
+    )
     data = parser.add_argument_group("data")
     data.add_argument("--num-examples", type=_positive_int, required=True, metavar="N")
     data.add_argument(
@@ -120,8 +152,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--sampling",
         choices=_SAMPLINGS,
-        default="poisson",
-        help="how batches are drawn. Default: poisson, as dp.data.poisson_batches",
+        help="how batches are drawn. Default: poisson, as dp.data.poisson_batches; "
+        "bandmf: cyclic-poisson; dpftrl, blt: fixed-order",
     )
     accountant = parser.add_argument_group("accountant")
     accountant.add_argument(
@@ -146,6 +178,8 @@ class Training:
 
     def __post_init__(self) -> None:
         arguments = self.arguments
+        if arguments.sampling is None:
+            arguments.sampling = _CORRELATED.get(arguments.mechanism, "poisson")
         self.plan  # noqa: B018 (checks the numbers)
         if arguments.delta is not None:
             from keras_dp_ext.accounting.default_delta import warn_of_large_delta
@@ -171,6 +205,7 @@ class Training:
                 arguments.epochs,
                 arguments.steps,
                 arguments.sampling,
+                cycle=self._cycle,
             )
         except ValueError as error:
             # The same numbers, by the names that they have here.
@@ -179,6 +214,13 @@ class Training:
                     r"`(\w+)`", lambda n: f"`--{n[1].replace('_', '-')}`", str(error)
                 )
             ) from None
+
+    @property
+    def _cycle(self) -> int:
+        """Groups of cyclic Poisson sampling: as many as the noise has bands."""
+        if self.arguments.mechanism != "bandmf":
+            return 1
+        return self.arguments.bands or _BANDS
 
     @property
     def steps_per_epoch(self) -> int:
@@ -246,6 +288,9 @@ class Training:
                 "budget_epsilon",
                 "split",
             },
+            "bandmf": {"noise_multiplier", "bands"},
+            "dpftrl": {"noise_multiplier", "restart_every"},
+            "blt": {"noise_multiplier", "buffers"},
         }
         own = relevant.get(name, {"noise_multiplier"})
         for argument in set().union(*relevant.values()) - own:
@@ -269,6 +314,22 @@ class Training:
 
     def _dpsgd(self, scale: float) -> Any:
         return {"noise_multiplier": self._noise_multiplier(scale)}
+
+    def _bandmf(self, scale: float) -> Any:
+        planned = {} if not self.steps else {"steps": self.steps}
+        return {**self._dpsgd(scale), "bands": self._cycle, **planned}
+
+    def _dpftrl(self, scale: float) -> Any:
+        return {**self._dpsgd(scale), "restart_every": self.arguments.restart_every}
+
+    def _blt(self, scale: float) -> Any:
+        planned = {} if not self.steps else {"steps": self.steps}
+        return {
+            **self._dpsgd(scale),
+            **planned,
+            "buffers": self.arguments.buffers or 3,
+            "separation": self.steps_per_epoch,
+        }
 
     def _encoding(self, scale: float) -> Any:
         from keras_dp_ext import noise as noises
@@ -332,6 +393,9 @@ _PARAMETERS: dict[str, Callable] = {
     "encoding": Training._encoding,
     "tanh": Training._tanh,
     "directional": Training._directional,
+    "bandmf": Training._bandmf,
+    "dpftrl": Training._dpftrl,
+    "blt": Training._blt,
 }
 
 

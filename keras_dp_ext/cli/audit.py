@@ -11,6 +11,7 @@ from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._training import (
     _MECHANISMS,
     _NOISES,
+    INDEPENDENT,
     add_mechanism_argument,
     plain,
 )
@@ -30,6 +31,7 @@ _EXAMPLES = """examples:
   keras-dp audit --mechanism tanh --guarantee published
   keras-dp audit --mechanism dpsgd --runs 1000000 --noise-multiplier 1
   keras-dp audit --mechanism encoding --steps 4 --sampling-rate 0.1
+  keras-dp audit --mechanism dpftrl --steps 8
 """
 
 
@@ -47,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         action="append",
         default=None,
         help=f"{', '.join(_MECHANISMS)}, or module:Class; may be repeated. Default: "
-        "all of ours, proven and as published",
+        "all of ours with independent noise, proven and as published",
     )
     parser.add_argument(
         "--guarantee",
@@ -157,11 +159,14 @@ def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, object]]:
     from keras_dp_ext.mechanisms.quantile import Quantile
     from keras_dp_ext.mechanisms.tanh import Tanh
 
-    chosen = arguments.mechanism or _MECHANISMS
+    chosen = arguments.mechanism or INDEPENDENT
     sigma = arguments.noise_multiplier
     for name in filter(is_own, chosen):
         own = describe.mechanism_class(name)
         yield name, own(**own.arguments_at(sigma))
+    for name in ("bandmf", "dpftrl", "blt"):
+        if name in chosen:
+            yield f"{name}, one run", describe.mechanism(name, noise_multiplier=sigma)
     if "dpsgd" in chosen:
         yield "dpsgd", DPSGD(noise_multiplier=sigma)
     if "quantile" in chosen:

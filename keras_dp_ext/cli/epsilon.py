@@ -22,6 +22,8 @@ _EXAMPLES = """examples:
       --parameters 26010 --num-examples 60000 --batch-size 256 --epochs 60
   keras-dp epsilon --mechanism tanh --guarantee published --noise-multiplier 1.1 \\
       --parameters 26010 --num-examples 60000 --batch-size 256 --epochs 60
+  keras-dp epsilon --mechanism bandmf --bands 16 --noise-multiplier 2.5 \\
+      --num-examples 60000 --batch-size 512 --epochs 10
 """
 
 

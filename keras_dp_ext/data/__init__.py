@@ -3,6 +3,8 @@
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
 from keras_dp_ext.data.layers.scattering import Scattering
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
+from keras_dp_ext.data.sampling.cyclic_poisson_batches import cyclic_poisson_batches
+from keras_dp_ext.data.sampling.fixed_order_batches import fixed_order_batches
 from keras_dp_ext.data.sampling.label import SamplingLabel, sampling_of
 from keras_dp_ext.data.sampling.poisson_batches import poisson_batches
 from keras_dp_ext.data.sampling.shuffled_batches import shuffled_batches
@@ -16,6 +18,8 @@ __all__ = [
     "PrivatePCA",
     "SamplingLabel",
     "Scattering",
+    "cyclic_poisson_batches",
+    "fixed_order_batches",
     "load",
     "overflow_delta",
     "poisson_batches",

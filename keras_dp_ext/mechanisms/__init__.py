@@ -2,6 +2,7 @@
 
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.composed import Composed
+from keras_dp_ext.mechanisms.correlated import BLT, DPFTRL, BandMF
 from keras_dp_ext.mechanisms.directional import Directional
 from keras_dp_ext.mechanisms.dpsgd import DPSGD
 from keras_dp_ext.mechanisms.encoding import Encoded
@@ -9,7 +10,10 @@ from keras_dp_ext.mechanisms.quantile import Quantile
 from keras_dp_ext.mechanisms.tanh import Tanh
 
 __all__ = [
+    "BLT",
+    "DPFTRL",
     "DPSGD",
+    "BandMF",
     "Composed",
     "Directional",
     "Encoded",

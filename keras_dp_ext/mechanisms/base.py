@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from keras_dp_ext.accounting import Claim
     from keras_dp_ext.accounting.events import Event
+    from keras_dp_ext.accounting.training_plan import TrainingPlan
     from keras_dp_ext.gradients import PerExampleGradients
 
 #: "proven" runs a form of which the claim holds, "published" the paper's letter.
@@ -35,6 +36,10 @@ class Mechanism(abc.ABC):
 
     #: Short name, used by the command line and in reports.
     name: str
+
+    #: How batches are drawn for it, unless somebody says otherwise; one of
+    #: `accounting.training_plan.SAMPLINGS`.
+    default_sampling = "poisson"
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         """Creates state, if the mechanism has any.
@@ -101,6 +106,25 @@ class Mechanism(abc.ABC):
             step: `int64` scalar, the number of releases before this one.
         """
 
+    @property
+    def remembers_noise(self) -> bool:
+        """Whether noise depends on that of former releases.
+
+        Then `draw_noise` gets as its `step` the number of releases of the same *run*: it
+        begins again with 0, and must not depend on anything before, wherever the ledger
+        opens a segment (after a checkpoint was restored, say). And `remember_noise` is
+        called.
+        """
+        return False
+
+    def remember_noise(
+        self, noise: list[tf.Tensor], seed: tf.Tensor, step: tf.Tensor
+    ) -> None:
+        """Keeps what `draw_noise` has returned, together with the release of it.
+
+        What it keeps is as secret as the data: variables with `saved=False`.
+        """
+
     def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         """Post-processing of the noised sum. It may update the state."""
         del step
@@ -157,6 +181,17 @@ class Mechanism(abc.ABC):
                 "or a method `arguments_at` of its own: its noise cannot be set."
             )
         return {**arguments, "noise_multiplier": noise_multiplier}
+
+    @classmethod
+    def planned_arguments(cls, plan: TrainingPlan) -> dict[str, Any]:
+        """Arguments that follow from how long is trained, and on what."""
+        del plan
+        return {}
+
+    @property
+    def cycle(self) -> int:
+        """For "cyclic-poisson" sampling: the number of groups that take turns."""
+        return 1
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, read from attributes of the same name."""

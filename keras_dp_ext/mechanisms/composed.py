@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext import bounding, refining
@@ -11,7 +11,7 @@ from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import release_of
 from keras_dp_ext.bounding import Bound
 from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.noise import Gaussian, Noise
+from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Noise
 from keras_dp_ext.refining import Refinement
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ class Composed(Mechanism):
 
     Args:
         bound: A `keras_dp_ext.bounding.Bound`.
-        noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the sum: with
-            `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of `s / C`.
+        noise: A `keras_dp_ext.noise.Noise` or `CorrelatedNoise`, or its name, in the
+            units of the sum: with `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of
+            `s / C`.
         refine: A `keras_dp_ext.refining.Refinement`, or `None`.
 
     Example:
@@ -50,14 +51,20 @@ class Composed(Mechanism):
     def __init__(
         self,
         bound: Bound | Mapping[str, Any] | None = None,
-        noise: Noise | str | Mapping[str, Any] = "gaussian",
+        noise: Noise | CorrelatedNoise | str | Mapping[str, Any] = "gaussian",
         refine: Refinement | Mapping[str, Any] | None = None,
     ):
         self.bound_stage = bounding.L2Clip() if bound is None else bounding.get(bound)
-        self.noise = noises.get(noise)
+        self.noise: Any = noises.get_any(noise)
         self.refine_stage = None if refine is None else refining.get(refine)
         # An unknown pair fails here, not in the middle of a training.
         release_of(self.bound_stage.sensitivity(num_parameters=1), self.noise)
+        if self.remembers_noise and self.refine_stage is not None:
+            raise ValueError(
+                "Argument `refine` must be None with correlated noise: a refinement "
+                f"knows the noise of one release only. Received: refine={refine}"
+            )
+        self._memory: list[Any] = []
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -86,13 +93,34 @@ class Composed(Mechanism):
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         return self.bound_stage.sum(gradients)
 
+    def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
+        if self.remembers_noise:
+            from keras_dp_ext.mechanisms.model_noise import total_size
+
+            size = total_size([variable.shape for variable in variables])
+            self._memory = self.noise.make_memory(size, add_variable)
+
+    @property
+    def remembers_noise(self) -> bool:
+        return isinstance(self.noise, CorrelatedNoise)
+
     def draw_noise(
         self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
     ) -> list[tf.Tensor]:
-        from keras_dp_ext.mechanisms.model_noise import draw
+        from keras_dp_ext.mechanisms.model_noise import cut, draw, total_size
 
-        del step
-        return draw(self.noise, shapes, seed)
+        if not self.remembers_noise:
+            return draw(self.noise, shapes, seed)
+        size = total_size(shapes)
+        return cut(self.noise.draw(size, seed, step, self._memory), shapes)
+
+    def remember_noise(
+        self, noise: list[tf.Tensor], seed: tf.Tensor, step: tf.Tensor
+    ) -> None:
+        from keras_dp_ext.mechanisms.model_noise import flat
+
+        if self.remembers_noise:
+            self.noise.remember(flat(noise), seed, step, self._memory)
 
     def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         if self.refine_stage is None:

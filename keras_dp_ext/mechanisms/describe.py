@@ -20,6 +20,9 @@ _CLASSES = {
     "tanh": ("tanh", "Tanh"),
     "quantile": ("quantile", "Quantile"),
     "directional": ("directional", "Directional"),
+    "bandmf": ("correlated", "BandMF"),
+    "dpftrl": ("correlated", "DPFTRL"),
+    "blt": ("correlated", "BLT"),
 }
 
 #: The mechanisms that the command line knows.

@@ -25,13 +25,27 @@ def draw(noise: Noise, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor
     Returns:
         One float32 tensor for each shape.
     """
+    return cut(noise.sample([total_size(shapes)], seed), shapes)
+
+
+def total_size(shapes: Sequence[Any]) -> int:
+    """The number of coordinates of all of them."""
+    return sum(math.prod(tuple(shape)) for shape in shapes)
+
+
+def cut(flat: tf.Tensor, shapes: Sequence[Any]) -> list[tf.Tensor]:
+    """One vector as tensors of the given static shapes."""
     shapes = [tuple(shape) for shape in shapes]
     sizes = [math.prod(shape) for shape in shapes]
-    flat = noise.sample([sum(sizes)], seed)
     return [
         tf.reshape(piece, shape)
         for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
     ]
+
+
+def flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The opposite of `cut`."""
+    return tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
 
 
 def standard_normals(shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:

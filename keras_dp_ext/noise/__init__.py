@@ -8,6 +8,13 @@ from typing import Any
 from keras_dp_ext._value import deserialize
 from keras_dp_ext.noise.base import Noise
 from keras_dp_ext.noise.cauchy import Cauchy
+from keras_dp_ext.noise.correlated import (
+    Banded,
+    BandedInverse,
+    BufferedToeplitz,
+    CorrelatedNoise,
+    TreeAggregation,
+)
 from keras_dp_ext.noise.gaussian import Gaussian
 from keras_dp_ext.noise.hyperbolic_secant import HyperbolicSecant
 from keras_dp_ext.noise.laplace import Laplace
@@ -16,20 +23,26 @@ from keras_dp_ext.noise.student_t import StudentT
 from keras_dp_ext.noise.variance_gamma import VarianceGamma
 
 __all__ = [
+    "Banded",
+    "BandedInverse",
+    "BufferedToeplitz",
     "Cauchy",
+    "CorrelatedNoise",
     "Gaussian",
     "HyperbolicSecant",
     "Laplace",
     "Noise",
     "NoiseSchedule",
     "StudentT",
+    "TreeAggregation",
     "VarianceGamma",
     "get",
+    "get_any",
 ]
 
 
 def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
-    """The noise that `identifier` stands for.
+    """The noise that `identifier` stands for, independent from release to release.
 
     Args:
         identifier: A `Noise`, a name such as "student-t" (default parameters) or
@@ -39,7 +52,7 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
         A `Noise`.
 
     Raises:
-        ValueError: If `identifier` names no noise.
+        ValueError: If `identifier` names no noise, or one that is correlated.
 
     Example:
 
@@ -48,6 +61,34 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
     >>> get(Laplace(scale=2.0).serialize())
     Laplace(scale=2.0)
     """
+    noise = get_any(identifier)
+    if not isinstance(noise, Noise):
+        raise ValueError(
+            "Argument `noise` must be independent from release to release here. For "
+            "correlated noise use `dp.optimizers.BandMFSGD`, `DPFTRLSGD`, `BLTSGD`, or "
+            "`dp.optimizers.make_private(..., bound=dp.bounding.L2Clip(), noise=...)`. "
+            f"Received: noise={identifier}"
+        )
+    return noise
+
+
+def get_any(
+    identifier: Noise | CorrelatedNoise | str | Mapping[str, Any],
+) -> Noise | CorrelatedNoise:
+    """As `get`, also for correlated noise.
+
+    Example:
+
+    >>> get_any("tree")
+    TreeAggregation(scale=1.0, restart_every=None)
+    """
+    if isinstance(identifier, CorrelatedNoise):
+        return identifier
     if isinstance(identifier, str):
         identifier = {"class_name": identifier}
+    correlated = CorrelatedNoise.registry
+    if isinstance(identifier, Mapping) and identifier.get("class_name") in correlated:
+        return correlated[identifier["class_name"]].from_config(
+            identifier.get("config", {})
+        )
     return deserialize(Noise, identifier, "noise")  # type: ignore[type-abstract]

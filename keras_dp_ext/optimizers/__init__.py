@@ -3,7 +3,10 @@
 import keras as _keras
 
 from keras_dp_ext._legacy_keras import refuse_legacy_keras as _refuse_legacy_keras
+from keras_dp_ext.mechanisms import BLT as _BLT
+from keras_dp_ext.mechanisms import DPFTRL as _DPFTRL
 from keras_dp_ext.mechanisms import DPSGD as _DPSGD
+from keras_dp_ext.mechanisms import BandMF as _BandMF
 from keras_dp_ext.mechanisms import Composed as _Composed
 from keras_dp_ext.mechanisms import Directional as _Directional
 from keras_dp_ext.mechanisms import Encoded as _Encoded
@@ -31,6 +34,11 @@ TanhAdam = make_private(_keras.optimizers.Adam, _Tanh)
 DirectionalSGD = make_private(_keras.optimizers.SGD, _Directional)
 DirectionalAdam = make_private(_keras.optimizers.Adam, _Directional)
 
+BandMFSGD = make_private(_keras.optimizers.SGD, _BandMF)
+BandMFAdam = make_private(_keras.optimizers.Adam, _BandMF)
+DPFTRLSGD = make_private(_keras.optimizers.SGD, _DPFTRL)
+BLTSGD = make_private(_keras.optimizers.SGD, _BLT)
+
 # Known by name to `keras.saving`, so that saved models load without more ado.
 for _name in ("Adadelta", "Adafactor", "Adamax", "Ftrl", "Lamb", "Lion", "Nadam"):
     if hasattr(_keras.optimizers, _name):
@@ -41,8 +49,12 @@ for _name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"):
 make_private(AdamBC, _Composed)
 
 __all__ = [
+    "BLTSGD",
+    "DPFTRLSGD",
     "DPSGD",
     "AdamBC",
+    "BandMFAdam",
+    "BandMFSGD",
     "DPAdagrad",
     "DPAdam",
     "DPAdamBC",

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, Ledger, Sampling, Unknown
+from keras_dp_ext.accounting.correlated import check_covered
 from keras_dp_ext.accounting.ledger import stated_sampling
 from keras_dp_ext.data.sampling.lots import check_unit
 from keras_dp_ext.mechanisms.base import Mechanism
@@ -144,6 +145,8 @@ class AccountedOptimizer:
     def _open_segment(self, sampling: Sampling, context: FitContext | None) -> None:
         """The same for a sampling that was found in the data of a training."""
         refuse_two_at_once(self._state.accounted_session, context)
+        if not isinstance(sampling, Unknown):
+            check_covered(self.privacy_claim().proven, sampling)
         self._spending.open_segment(self.privacy_claim(), sampling)
         session = None if context is None else weakref.ref(context.session)
         self._state.accounted_session = session

@@ -24,7 +24,7 @@ def for_budget(
     epochs: float | None = None,
     steps: int | None = None,
     delta: float | None = None,
-    sampling: str = "poisson",
+    sampling: str | None = None,
     accountant: str = "rdp",
     num_parameters: int | None = None,
     **arguments: Any,
@@ -44,8 +44,10 @@ def for_budget(
         steps: Number of updates, in place of epochs.
         delta: Target delta. By default the greatest power of ten below
             `1 / num_examples`.
-        sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-            "shuffled" (arrays in `model.fit`), which takes far more noise.
+        sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+            default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+            for correlated noise "cyclic-poisson" (the default of BandMF) or
+            "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
         accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
         num_parameters: `model.count_params()`, for mechanisms whose cost depends on
             it, such as encoding.
@@ -74,14 +76,18 @@ def for_budget(
     mechanism = cls.mechanism_class
     known = {*mechanism.argument_names(), *_arguments_of(mechanism.arguments_at)}
     own = {name: arguments.pop(name) for name in known & set(arguments)}
+    sampling = sampling or mechanism.default_sampling
+    unit = mechanism(**mechanism.arguments_at(1.0, **own))
     plan = TrainingPlan(
         num_examples,
         batch_size,
         epochs,
         steps,
         sampling,
-        overflow_delta=OVERFLOW_DELTA if sampling == "poisson" else 0.0,
+        overflow_delta=OVERFLOW_DELTA if "poisson" in sampling else 0.0,
+        cycle=unit.cycle,
     )
+    own = {**mechanism.planned_arguments(plan), **own}
     group = _examples_per_microbatch(batch_size, arguments.get("num_microbatches"))
 
     def event_at(multiplier: float) -> Event:

@@ -89,6 +89,11 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         self.expected_batch_size = expected_batch_size
         self.noise_seed = noise_seed
         self.secure_noise = bool(secure_noise)
+        if self.secure_noise and mechanism.remembers_noise:
+            raise ValueError(
+                "Argument `secure_noise` must be False with correlated noise, which is "
+                "computed in float32 from past noise. Received: secure_noise=True"
+            )
         self._accumulation_steps = gradient_accumulation_steps or 1
         noise_source = NoiseSource(noise_seed, self.secure_noise)
         spending = Spending(self.name, noise_source)
@@ -100,6 +105,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
                     mechanism,
                     noise_source,
                     spending.releases,
+                    spending.run_start,
                     self._accumulation_steps,
                     self.secure_noise,
                 ),
@@ -360,7 +366,8 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     def _own_variables(self) -> list[keras.Variable]:
         """All variables that the private update may write."""
-        return [*self.variables, self.releases, *self._state.unsaved]
+        own = [self.releases, self._spending.run_start, *self._state.unsaved]
+        return [*self.variables, *own]
 
     def _exact_variables(self) -> list[keras.Variable]:
         """Those that hold exact sums of the data, which nobody else may see."""

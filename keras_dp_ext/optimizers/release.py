@@ -25,6 +25,8 @@ class Release:
         mechanism: Draws and refines the noise.
         noise_source: Seeds of the noise.
         releases: Counter of releases; grows by one with each.
+        run_start: What it was when the run under way began, for noise that depends on
+            that of former releases.
         accumulation_steps: Batches in a lot.
         secure_noise: Whether noise is drawn from a cryptographic generator.
     """
@@ -34,12 +36,14 @@ class Release:
         mechanism: Mechanism,
         noise_source: NoiseSource,
         releases: keras.Variable,
+        run_start: keras.Variable,
         accumulation_steps: int,
         secure_noise: bool,
     ):
         self._mechanism = mechanism
         self._noise_source = noise_source
         self._releases = releases
+        self._run_start = run_start
         self._secure_noise = secure_noise
         self.accumulation_steps = accumulation_steps
         self.micro_step: keras.Variable | None = None
@@ -106,26 +110,30 @@ class Release:
         strategy = tf.distribute.get_strategy()
         context = tf.distribute.get_replica_context()
         if strategy.num_replicas_in_sync == 1 or context is None:
-            noised = _added(sums, self._noise_if_due(sums))
-            self._add_noised(noised, penalties, variables, expected_rows, update)
+            noise, kept = self._noise_if_due(sums)
+            noised = _added(sums, noise)
+            self._add_noised(noised, kept, penalties, variables, expected_rows, update)
             return
         first = tf.equal(context.replica_id_in_sync_group, 0)
         # Noise joins on one replica only: after the reduction there is one draw,
         # the same on all replicas and workers, whatever the distribution.
-        noise = [
-            tf.where(first, value, tf.zeros_like(value))
-            for value in self._noise_if_due(sums)
-        ]
+        noise, kept = self._noise_if_due(sums)
+        noise = [tf.where(first, value, tf.zeros_like(value)) for value in noise]
         totals = _all_reduced(context, _added(sums, noise))
 
         def release(
-            distribution: Any, totals: Any, penalties: Sequence[tf.Tensor]
+            distribution: Any, totals: Any, kept: Any, penalties: Sequence[tf.Tensor]
         ) -> None:
-            local = [_first_local(distribution, value) for value in totals]
-            local_penalties = [_first_local(distribution, v) for v in penalties]
-            self._add_noised(local, local_penalties, variables, expected_rows, update)
+            # Of what is kept, the first replica's: it is its noise that has joined.
+            local, local_kept, local_penalties = (
+                [_first_local(distribution, value) for value in values]
+                for values in (totals, kept, penalties)
+            )
+            self._add_noised(
+                local, local_kept, local_penalties, variables, expected_rows, update
+            )
 
-        tf_internals.merge_call(release, strategy, totals, penalties)
+        tf_internals.merge_call(release, strategy, totals, kept, penalties)
 
     # Noise --------------------------------------------------------------------
 
@@ -134,19 +142,33 @@ class Release:
         step = tf.convert_to_tensor(self.micro_step)
         return tf.equal(step % self.accumulation_steps, self.accumulation_steps - 1)
 
-    def _noise_if_due(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        shapes = [value.shape for value in sums]
+    def _step(self) -> tf.Tensor:
+        """The number of the release, as the mechanism's noise counts it."""
         step = tf.convert_to_tensor(self._releases)
+        if self._mechanism.remembers_noise:
+            step -= tf.convert_to_tensor(self._run_start)
+        return step
+
+    def _noise_if_due(
+        self, sums: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """The noise, and what has to be remembered of it once it is released."""
+        shapes = [value.shape for value in sums]
+        step = self._step()
+        kept: list[tf.Tensor] = []
         if self._secure_noise:
             seed = self._noise_source.seed()
             words = secure.stream(self._noise_source.key())
             noise = self._draw_secure(words, shapes, seed, step)
         else:
-            noise = self._mechanism.draw_noise(shapes, self._noise_source.seed(), step)
+            seed = self._noise_source.seed()
+            noise = self._mechanism.draw_noise(shapes, seed, step)
+            if self._mechanism.remembers_noise:
+                kept = [seed, *noise]
         if self.accumulation_steps == 1:
-            return noise
+            return noise, kept
         due = self._is_due()
-        return [tf.where(due, value, tf.zeros_like(value)) for value in noise]
+        return [tf.where(due, value, tf.zeros_like(value)) for value in noise], kept
 
     def _draw_secure(
         self, words: Any, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
@@ -168,20 +190,21 @@ class Release:
     def _add_noised(
         self,
         noised: list[tf.Tensor],
+        kept: list[tf.Tensor],
         penalties: Sequence[tf.Tensor],
         variables: Sequence[Any],
         expected_rows: Any,
         update: Any,
     ) -> None:
         if self.accumulation_steps == 1:
-            self._release(noised, penalties, variables, expected_rows, update)
+            self._release(noised, kept, penalties, variables, expected_rows, update)
             return
         lot = [self._lot_of[id(variable)] for variable in variables]
         lot += self._statistics
         totals = _added(lot, noised)
 
         def finish() -> Any:
-            self._release(totals, penalties, variables, expected_rows, update)
+            self._release(totals, kept, penalties, variables, expected_rows, update)
             for accumulator in lot:
                 accumulator.assign(tf.zeros(accumulator.shape))
             return tf.constant(0)
@@ -197,6 +220,7 @@ class Release:
     def _release(
         self,
         noised: list[tf.Tensor],
+        kept: list[tf.Tensor],
         penalties: Sequence[tf.Tensor],
         variables: Sequence[Any],
         expected_rows: Any,
@@ -219,6 +243,9 @@ class Release:
             tf.cast(value, variable.dtype)
             for value, variable in zip(averages, variables, strict=True)
         ]
+        if kept:
+            seed, *noise = kept
+            self._mechanism.remember_noise(noise, seed, self._step())
         self._releases.assign_add(1)
         update(averages, variables)
 

@@ -39,7 +39,16 @@ class Spending:
                 aggregation="only_first_replica",
                 name="releases",
             )
-        self.ledger = Ledger(lambda: self.count)
+            # The first release of the run under way, for correlated noise. It follows
+            # the ledger: what counts as a run of its own has noise of its own.
+            self.run_start = keras.Variable(
+                0,
+                dtype="int64",
+                trainable=False,
+                aggregation="only_first_replica",
+                name="run_start",
+            )
+        self.ledger = Ledger(lambda: self.count, self._begin_run)
 
     @property
     def count(self) -> int:
@@ -50,6 +59,10 @@ class Spending:
     def executed(self) -> int:
         """Releases of this process; `count` also has what was restored."""
         return self.count - self._restored
+
+    def _begin_run(self, start: int) -> None:
+        with tf.init_scope():
+            self.run_start.assign(start)
 
     def open_segment(self, claim: Claim, sampling: Sampling) -> None:
         """Records mechanism and sampling for all releases from now on."""

@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
-from keras_dp_ext.accounting.sampling import Sampling, Shuffled
+from keras_dp_ext.accounting.sampling import (
+    CyclicPoisson,
+    FixedOrder,
+    Sampling,
+    Shuffled,
+)
 from keras_dp_ext.data.sampling.plain import name_of
 from keras_dp_ext.data.sampling.row_check import check_rows
 
@@ -85,7 +90,7 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
     """Finds the label of a pipeline made by this package.
 
     The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
-    is one batch, `take` and `skip`. Every other transformation may change what a lot
+    is one batch and examples have no places in a pass, `take` and `skip`. Every other transformation may change what a lot
     is, and loses it (see `why_unlabelled`); so does a `map` that changes the number of
     rows. Functions of `map` must transform every row by itself: their traced ops are read
     to see it (`row_check.py`).
@@ -128,8 +133,9 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
     label = _after_cuts(getattr(source, _ATTRIBUTE), steps)
     if label is None:
         return None, (
-            "`take` or `skip` cuts lots that are spread over several batches: pass "
-            "`steps_per_epoch` to the sampler instead"
+            "`take` or `skip` cuts lots that are spread over several batches, or passes "
+            "in which examples have their places: pass `steps_per_epoch` to the sampler "
+            "or to `fit` instead"
         )
     functions = [f for step in steps for f in tf_internals.dataset_functions(step)]
     if not _rows(dataset) <= {None, *_rows(source)}:
@@ -175,7 +181,8 @@ def _after_cuts(label: SamplingLabel, steps: list[Any]) -> SamplingLabel | None:
         kind = type(step).__name__
         repeated = repeated or kind == "_RepeatDataset"
         if kind in _WHOLE_BATCHES:
-            if label.accumulation_steps > 1:
+            ordered = isinstance(label.sampling, (CyclicPoisson, FixedOrder))
+            if label.accumulation_steps > 1 or ordered:
                 return None
             if isinstance(label.sampling, Shuffled):
                 # Behind `repeat` a pass may begin anywhere.

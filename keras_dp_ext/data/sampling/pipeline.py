@@ -36,6 +36,16 @@ def blocks(num_lots: int) -> Iterator[int]:
         yield min(LOTS_PER_BLOCK, num_lots - start)
 
 
+def generator(seed: Seed, epoch: int | None = None) -> np.random.Generator:
+    """A source of random numbers for one epoch, or for what is drawn once before it.
+
+    Without a seed it takes the operating system's entropy.
+    """
+    key = () if epoch is None else (epoch,)
+    entropy = np.random.SeedSequence(seed, spawn_key=() if seed is None else key)
+    return np.random.Generator(np.random.PCG64DXSM(entropy))
+
+
 def batches_from_indices(
     source: IndexSource,
     x: Any,
@@ -70,13 +80,7 @@ def batches_from_indices(
     epoch_numbers = itertools.count()
 
     def draw_epoch() -> Iterator[np.ndarray]:
-        epoch = next(epoch_numbers)
-        entropy = (
-            np.random.SeedSequence()
-            if seed is None
-            else np.random.SeedSequence(seed, spawn_key=(epoch,))
-        )
-        return source(np.random.Generator(np.random.PCG64DXSM(entropy)))
+        return source(generator(seed, next(epoch_numbers)))
 
     # `fit` shuffles arrays by default and tells whoever passes a data set to shuffle it
     # instead: advice that would spoil a sampling that the analysis relies on.

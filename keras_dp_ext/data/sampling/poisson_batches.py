@@ -19,7 +19,7 @@ from keras_dp_ext.data.sampling.people import people_of
 
 # Capacities are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
 # equal parts.
-_ROUND_TO = 8
+ROUND_TO = 8
 
 
 def poisson_batches(
@@ -157,7 +157,7 @@ def poisson_batches(
 
     needed = smallest_capacity(public_size, rate, max_overflow_delta)
     if physical_batch_size is None:
-        slots = _ROUND_TO * math.ceil(needed / (_ROUND_TO * accumulation_steps))
+        slots = ROUND_TO * math.ceil(needed / (ROUND_TO * accumulation_steps))
         physical_batch_size = slots * rows_per_slot
     check_integer("physical_batch_size", physical_batch_size)
     if physical_batch_size % rows_per_slot:
@@ -180,7 +180,7 @@ def poisson_batches(
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         order = None if people is None else people.shuffled(rng)
         for num_lots in pipeline.blocks(steps_per_epoch):
-            lots = _draw_lots(rng, num_lots, num_examples, rate, capacity)
+            lots = draw_lots(rng, num_lots, num_examples, rate, capacity)
             if people is not None:
                 lots = people.rows_of(lots, order, rng)
             yield lots.reshape([-1, physical_batch_size])
@@ -236,7 +236,7 @@ def _public_size(batch_size: int, sampling_rate: float, num_examples: int) -> in
     return public_size
 
 
-def _draw_lots(
+def draw_lots(
     rng: np.random.Generator,
     num_lots: int,
     num_examples: int,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.accounting.sampling import Shuffled
+from keras_dp_ext.accounting.sampling import Sampling, Shuffled
 from keras_dp_ext.data.sampling import arrays, checks, pipeline
 from keras_dp_ext.data.sampling.class_weight import with_class_weight
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
@@ -62,6 +62,42 @@ def shuffled_batches(
     Raises:
         ValueError: If an argument is out of range.
     """
+    return slotted_batches(
+        x,
+        y,
+        batch_size,
+        sample_weight,
+        accumulation_steps,
+        seed,
+        class_weight,
+        user_ids,
+        examples_per_user,
+        sampling_of=lambda steps, rate, unit: Shuffled(steps, rate, unit=unit),
+        reshuffled=True,
+    )
+
+
+def slotted_batches(
+    x: Any,
+    y: Any,
+    batch_size: int,
+    sample_weight: Any,
+    accumulation_steps: int,
+    seed: int | tuple[int, ...] | None,
+    class_weight: Mapping[int, float] | None,
+    user_ids: Any,
+    examples_per_user: int | None,
+    *,
+    sampling_of: Callable[[int, float, str], Sampling],
+    reshuffled: bool,
+) -> tf.data.Dataset:
+    """Every example in a slot of each epoch; see `shuffled_batches`.
+
+    Args:
+        sampling_of: From the number of lots in an epoch, the rate and the unit to the
+            sampling.
+        reshuffled: Whether each epoch draws the slots anew.
+    """
     x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
     sample_weight = with_class_weight(sample_weight, class_weight, y)
     people = people_of(user_ids, num_examples, examples_per_user)
@@ -73,11 +109,16 @@ def shuffled_batches(
     physical_batch_size *= rows_per_slot
     steps_per_epoch = math.ceil((num_examples + 1) / batch_size)
 
-    def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
+    def draw_order(rng: np.random.Generator) -> np.ndarray:
         slots = np.full([steps_per_epoch * batch_size], num_examples, np.int32)
         slots[:num_examples] = np.arange(num_examples)
         rng.shuffle(slots)
-        lots = slots.reshape([steps_per_epoch, batch_size])
+        return slots.reshape([steps_per_epoch, batch_size])
+
+    order = None if reshuffled else draw_order(pipeline.generator(seed))
+
+    def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
+        lots = draw_order(rng) if order is None else order
         if people is not None:
             lots = people.rows_of(lots, people.shuffled(rng), rng)
         start = 0
@@ -98,10 +139,10 @@ def shuffled_batches(
     return attach(
         dataset,
         SamplingLabel(
-            sampling=Shuffled(
-                steps_per_epoch=steps_per_epoch,
-                rate=batch_size / num_examples,
-                unit="example" if people is None else "person",
+            sampling=sampling_of(
+                steps_per_epoch,
+                batch_size / num_examples,
+                "example" if people is None else "person",
             ),
             num_examples=num_examples,
             expected_batch_size=batch_size,
