@@ -15,7 +15,35 @@ from keras_dp_ext.optimizers.tanh_filtered_sgd import (
 )
 
 class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Clips each row and adds noise of buffered linear Toeplitz matrices."""
+    """`keras.optimizers.SGD` made private. Clips each row and adds noise of buffered linear Toeplitz matrices.
+
+    Needs no random sampling: train on `dp.data.fixed_order_batches`. See
+    `dp.noise.BufferedToeplitz`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the independent draws, over `C`.
+        buffers: Decaying sums of past noise that are kept.
+        steps: Number of updates for which they are optimised.
+        separation: Updates in a pass over the data, for which they are optimised.
+        strategy_momentum: Momentum of the optimizer, for which they are optimised.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Dvijotham et al., "Efficient and Near-Optimal Noise Generation for Streaming
+        Differential Privacy" (2024).
+    """
 
     def __init__(
         self,
@@ -79,10 +107,72 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "BLTSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Clips each row and adds noise by tree aggregation."""
+    """`keras.optimizers.SGD` made private. Clips each row and adds noise by tree aggregation.
+
+    Needs no random sampling: train on `dp.data.fixed_order_batches`, or on shuffled data
+    with a tree for each pass (`restart_every`). See `dp.noise.TreeAggregation`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Noise of a node of the tree, over `C`.
+        restart_every: A new tree begins after this many updates. `None`: never.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Kairouz et al., "Practical and Private (Deep) Learning without Sampling or
+        Shuffling" (2021).
+    """
 
     def __init__(
         self,
@@ -141,7 +231,44 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "DPFTRLSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
     """`keras.optimizers.SGD` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
@@ -238,8 +365,10 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -260,7 +389,35 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         """
 
 class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` made private. Clips each row and adds noise that is correlated over `bands` releases."""
+    """`keras.optimizers.Adam` made private. Clips each row and adds noise that is correlated over `bands` releases.
+
+    Train on `dp.data.cyclic_poisson_batches(..., cycle=bands)`, or without amplification
+    on `dp.data.fixed_order_batches`. See `dp.noise.Banded`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Noise over `C`, relative to one participation: epsilon is that
+            of DP-SGD with this multiplier, a `bands`-th of the steps and `bands` times
+            the sampling rate.
+        bands: Releases over which noise is correlated. 1 is DP-SGD.
+        steps: Number of updates for which the bands are optimised.
+        strategy_momentum: Momentum of the optimizer, for which they are optimised.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023).
+    """
 
     def __init__(
         self,
@@ -325,10 +482,75 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         loss_scale_factor: Any = None,
         name: str = "BandMFAdam",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` made private. Clips each row and adds noise that is correlated over `bands` releases."""
+    """`keras.optimizers.SGD` made private. Clips each row and adds noise that is correlated over `bands` releases.
+
+    Train on `dp.data.cyclic_poisson_batches(..., cycle=bands)`, or without amplification
+    on `dp.data.fixed_order_batches`. See `dp.noise.Banded`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Noise over `C`, relative to one participation: epsilon is that
+            of DP-SGD with this multiplier, a `bands`-th of the steps and `bands` times
+            the sampling rate.
+        bands: Releases over which noise is correlated. 1 is DP-SGD.
+        steps: Number of updates for which the bands are optimised.
+        strategy_momentum: Momentum of the optimizer, for which they are optimised.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023).
+    """
 
     def __init__(
         self,
@@ -390,7 +612,44 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         loss_scale_factor: Any = None,
         name: str = "BandMFSGD",
         **arguments: Any,
-    ) -> Self: ...
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
 
 class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
     """`keras.optimizers.Adagrad` made private. Clips each row to `l2_norm_clip` and adds `N(0, (sigma * C)^2)`.
@@ -486,8 +745,10 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -605,8 +866,10 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -841,8 +1104,10 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -960,8 +1225,10 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -1121,8 +1388,10 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -1279,8 +1548,10 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -1427,8 +1698,10 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -1572,8 +1845,10 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -2002,8 +2277,10 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -2154,8 +2431,10 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
