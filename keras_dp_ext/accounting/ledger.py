@@ -221,7 +221,10 @@ class Ledger:
             Epsilon, possibly infinite.
         """
         if delta is None:
-            raise ValueError("Argument `delta` must be given. Received: delta=None")
+            raise ValueError(
+                "Argument `delta` must be given, by name: `ledger.epsilon(delta=1e-5)`. "
+                "Received: delta=None"
+            )
         entries = self.entries(total_releases)
         return figure_epsilon(entries, figure, delta, accountant, **options)
 

@@ -11,6 +11,9 @@ from keras_dp_ext.audit.confidence import true_positive_bound
 from keras_dp_ext.audit.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.roc import Roc
 
+# Accused negatives from which on a rate says something.
+_FEWEST = 10
+
 
 def plot_roc(
     curves: Mapping[str, Roc],
@@ -19,6 +22,9 @@ def plot_roc(
     axes: Any = None,
 ) -> Any:
     """Plots curves on logarithmic axes, where attacks on few people show.
+
+    They begin where ten negatives are accused: what is further left is a matter of
+    luck, and would seem to cross bounds that hold.
 
     Args:
         curves: Curves by the label that they get.
@@ -30,13 +36,14 @@ def plot_roc(
         The axes.
     """
     axes = _new_axes() if axes is None else axes
-    least = min(1.0 / len(roc.negative) for roc in curves.values())
-    grid = np.geomspace(least / 2, 1.0, 400)
+    least = min(_FEWEST / len(roc.negative) for roc in curves.values())
+    grid = np.geomspace(min(least, 0.5), 1.0, 400)
     axes.plot(grid, grid, color="0.7", linestyle=":", label="guessing")
     for name, roc in curves.items():
+        seen = roc.false_positive_rates >= _FEWEST / len(roc.negative)
         axes.plot(
-            np.maximum(roc.false_positive_rates, least / 2),
-            roc.true_positive_rates,
+            roc.false_positive_rates[seen],
+            roc.true_positive_rates[seen],
             drawstyle="steps-post",
             label=f"{name} (AUC {roc.auc:.3f})",
         )
@@ -49,8 +56,8 @@ def plot_roc(
     axes.set(
         xscale="log",
         yscale="log",
-        xlim=(least / 2, 1),
-        ylim=(least / 2, 1.05),
+        xlim=(grid[0], 1),
+        ylim=(grid[0], 1.05),
         xlabel="false positive rate",
         ylabel="true positive rate",
     )

@@ -210,3 +210,32 @@ def test_models_of_keras_applications_train_privately(name, rng):
         dp.data.shuffled_batches(*data, batch_size=8), steps_per_epoch=1, verbose=0
     )
     assert int(model.optimizer.releases) == 1
+
+
+def test_resnet_of_keras_hub(tmp_path):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[3],
+        stackwise_num_filters=[64],
+        stackwise_num_blocks=[1],
+        stackwise_num_strides=[1],
+        block_type="basic_block",
+        image_shape=(12, 12, 3),
+    )
+    model = keras_hub.models.ResNetImageClassifier(backbone=backbone, num_classes=2)
+    private = dp.models.make_compatible(model, verbose=False)
+    assert not dp.models.find_incompatible(private)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=[16, 12, 12, 3]).astype("float32"), np.arange(16) % 2
+    private.compile(
+        dp.optimizers.DPSGD(learning_rate=0.1),
+        keras.losses.SparseCategoricalCrossentropy(),
+    )
+    private.fit(x, y, batch_size=8, verbose=0)
+    private.save(tmp_path / "resnet.keras")
+    again = keras.models.load_model(tmp_path / "resnet.keras")
+    np.testing.assert_allclose(again(x), private(x), atol=1e-6)
+    # It is an ordinary model, so that KerasHub does not give it a plain optimizer.
+    assert isinstance(again.optimizer, dp.optimizers.DPSGD)
+    assert int(again.optimizer.releases) == 2
