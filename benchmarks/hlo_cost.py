@@ -4,8 +4,11 @@ XLA compiles the step, nothing is run. From the optimised program:
 
 - *FLOPs* of products and convolutions, and one for each number that another
   arithmetic instruction makes;
-- *bytes* that instructions read and write, a fused group counting as one;
-- *peak*: the buffers that XLA allocates for the step.
+- *bytes* that instructions read and write, a fused group counting as one, and what
+  changes a part of a buffer in place as that part;
+- *peak*: the buffers that XLA allocates for the step;
+- *instructions* of the program before it is optimised, on which the time to compile it
+  depends.
 
 All are those of the private step over the plain one. They do not depend on the
 machine's speed; how instructions are fused depends on the target, which is a CPU here.
@@ -66,16 +69,16 @@ _ELEMENT_BYTES |= {10: 2, 11: 4, 12: 8, 15: 8, 16: 2, 18: 16}
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """FLOPs, bytes and buffer bytes of one execution of a program."""
+    """FLOPs, bytes and buffer bytes of one execution of a program, and its length."""
 
     flops: float
     bytes: float
     peak: float
+    instructions: float
 
     def over(self, other: Cost) -> Cost:
-        return Cost(
-            self.flops / other.flops, self.bytes / other.bytes, self.peak / other.peak
-        )
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Cost(*(mine / its for mine, its in pairs))
 
 
 def program_cost(compiled: Callable[..., Any]) -> Cost:
@@ -101,7 +104,9 @@ def program_cost(compiled: Callable[..., Any]) -> Cost:
     counter = _Counter({c.id: c for c in module.computations}, constants)
     flops, moved = counter.computation(module.entry_computation_id)
     allocations = program.buffer_assignment.buffer_allocations
-    return Cost(flops, moved, sum(allocation.size for allocation in allocations))
+    peak = sum(allocation.size for allocation in allocations)
+    instructions = len(re.findall(r"^\s.* = ", compiled(stage="hlo"), re.MULTILINE))
+    return Cost(flops, moved, peak, instructions)
 
 
 class _Counter:
@@ -206,6 +211,8 @@ class _Counter:
         operands = [self._by_id[number].shape for number in instruction.operand_ids]
         if instruction.opcode == "dynamic-update-slice":
             return 2.0 * _bytes(operands[1])
+        if instruction.opcode == "scatter":
+            return float(_bytes(operands[1]) + 3 * _bytes(operands[2]))
         if instruction.opcode in ("dynamic-slice", "slice", "gather"):
             return 2.0 * _bytes(instruction.shape)
         return float(_bytes(instruction.shape) + sum(map(_bytes, operands)))
@@ -230,6 +237,8 @@ class _Counter:
                 made = self._by_id[made.operand_ids[0]]
             if made.opcode == "dynamic-update-slice":
                 made = self._by_id[made.operand_ids[1]]
+            elif made.opcode == "scatter":
+                made = self._by_id[made.operand_ids[2]]
             total += _bytes(made.shape)
         return total
 
@@ -242,6 +251,8 @@ class _Counter:
                 total += _bytes(instruction.shape)
             elif instruction.opcode == "dynamic-update-slice" and position == 0:
                 continue
+            elif instruction.opcode == "scatter" and position == 0:
+                total += _bytes(self._by_id[instruction.operand_ids[2]].shape)
             elif instruction.opcode in ("bitcast", "reshape"):
                 total += self._read_bytes(instruction, users)
             else:
@@ -342,7 +353,8 @@ def wide_resnet(keras, width: int = 4, classes: int = 10):
 
 
 def _models() -> dict[str, tuple]:
-    models = {name: (w.build, w.batch) for name, w in WORKLOADS.items()}
+    counted = ("W1", "W2", "W3", "W4", "W5")
+    models = {name: (WORKLOADS[name].build, WORKLOADS[name].batch) for name in counted}
     # Images as those of W3.
     models["WRN-16-4"] = (wide_resnet, WORKLOADS["W3"].batch)
     return models
@@ -365,12 +377,16 @@ def measure(name: str, batch_size: int, mechanism: str = "dpsgd") -> dict:
 
 
 def table(results: Iterable[dict]) -> str:
-    lines = ["| model | batch | FLOPs | bytes | peak |", "|---|---|---|---|---|"]
+    lines = [
+        "| model | batch | FLOPs | bytes | peak | instructions |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in results:
         ratio = row["ratio"]
         lines.append(
             f"| {row['model']} | {row['batch_size']} | {ratio['flops']:.2f} | "
-            f"{ratio['bytes']:.2f} | {ratio['peak']:.2f} |"
+            f"{ratio['bytes']:.2f} | {ratio['peak']:.2f} | "
+            f"{ratio['instructions']:.1f} |"
         )
     return "\n".join(lines)
 

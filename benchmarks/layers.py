@@ -4,6 +4,9 @@ Makes docs/layers.md. The cases are those that tests/gradients checks on small
 inputs.
 
     python -m benchmarks.layers --output docs/layers.md
+
+On a busy machine, `--keep-ratios` checks the gradients only, and takes the ratios from
+the table that is there.
 """
 
 from __future__ import annotations
@@ -268,8 +271,14 @@ def per_example_losses(outputs):
     return tf.reduce_sum(weights * outputs + 0.3 * tf.square(outputs), axis=1)
 
 
-def _clipped_sum(case: Case, batch: int):
-    """`run(x)` gives the clipped sum, `truth(x)` the same by a tape per example."""
+def _functions(case: Case, rows: int | None = None, jit_compile: bool = False):
+    """The clipped sum, the ordinary gradient, and the first by a tape per example.
+
+    Args:
+        case: The layer.
+        rows: The size of the batch, if it is static.
+        jit_compile: Whether XLA compiles the first two.
+    """
     import tensorflow as tf
 
     from keras_dp_ext.bounding import L2Clip
@@ -278,21 +287,26 @@ def _clipped_sum(case: Case, batch: int):
     model = case.model()
     variables = model.trainable_variables
     values = [variable.value for variable in variables]
-    signature = [tf.TensorSpec([None, *case.shape], case.inputs(1).dtype)]
+    traced = tf.function(
+        input_signature=[tf.TensorSpec([rows, *case.shape], case.inputs(1).dtype)],
+        autograph=False,
+        jit_compile=jit_compile,
+    )
 
-    @tf.function(input_signature=signature, autograph=False)
+    @traced
     def run(x):
         losses = per_example_losses(model(x))
         return L2Clip(1.0).sum(per_example_gradients(losses, variables))
 
-    @tf.function(input_signature=signature, autograph=False)
+    @traced
     def plain(x):
         losses = per_example_losses(model(x))
-        return tf.gradients(losses, [value.handle for value in values])
+        gradients = tf.gradients(losses, [value.handle for value in values])
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def truth(x):
         total = [np.zeros(variable.shape) for variable in variables]
-        for example in range(batch):
+        for example in range(len(x)):
             with tf.GradientTape() as tape:
                 losses = per_example_losses(model(x[example : example + 1]))
             rows = [
@@ -306,39 +320,65 @@ def _clipped_sum(case: Case, batch: int):
     return run, plain, truth
 
 
-def measure(case: Case, batch: int = 64, rounds: int = 7) -> dict:
-    """Whether a layer is right, by which way, and the ratio of the times.
+def _agree(computed, expected) -> bool:
+    largest = max(np.abs(value).max() for value in expected)
+    return all(
+        np.allclose(a, b, rtol=1e-3, atol=1e-4 * largest)
+        for a, b in zip(computed, expected, strict=True)
+    )
+
+
+def check(case: Case) -> dict:
+    """Whether a layer is right, and by which way.
 
     Returns:
-        `correct`, `rule` and `ratio`: the time of a clipped sum of gradients, over
-        that of the gradient of the whole batch, medians of interleaved rounds. For
-        these tiny layers it shows overhead more than arithmetic.
+        `correct` and `rule`; `xla`: whether it is right when XLA compiles it, `None`
+        where XLA cannot compile the ordinary gradient either.
+    """
+    import tensorflow as tf
+
+    few = case.inputs(5)
+    run, _, truth = _functions(case)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        computed = run(few)
+    compiled, plain, compiled_truth = _functions(case, len(few), jit_compile=True)
+    try:
+        xla = _agree(compiled(few), compiled_truth(few))
+    except tf.errors.OpError as error:
+        print(error)
+        xla = False
+        try:
+            plain(few)
+        except tf.errors.OpError:
+            xla = None
+    return {
+        "correct": _agree(computed, truth(few)),
+        "xla": xla,
+        "rule": not any("No fast per-example" in str(w.message) for w in caught),
+    }
+
+
+def ratio(case: Case, jit_compile: bool, batch: int = 64, rounds: int = 7) -> float:
+    """Processor time of the clipped sum over that of the ordinary gradient.
+
+    Medians of interleaved rounds. For these tiny layers it shows overhead more than
+    arithmetic.
     """
     import tensorflow as tf
 
     from benchmarks.workloads import timed
 
-    few = case.inputs(5)
-    run, plain, truth = _clipped_sum(case, len(few))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        computed = run(few)
-    expected = truth(few)
-    largest = max(np.abs(value).max() for value in expected)
-    correct = all(
-        np.allclose(a, b, rtol=1e-3, atol=1e-4 * largest)
-        for a, b in zip(computed, expected, strict=True)
-    )
+    rows = batch if jit_compile else None
+    run, plain, _ = _functions(case, rows, jit_compile)
     x = tf.constant(case.inputs(batch))
+    for function in (run, plain):
+        function(x)
     seconds = {run: [], plain: []}
     for _ in range(rounds):
         for function, found in seconds.items():
             found.append(timed(lambda f=function: f(x), 1)[0][1])
-    return {
-        "correct": correct,
-        "rule": not any("No fast per-example" in str(w.message) for w in caught),
-        "ratio": float(np.median(seconds[run]) / np.median(seconds[plain])),
-    }
+    return float(np.median(seconds[run]) / np.median(seconds[plain]))
 
 
 _HEADER = """\
@@ -347,44 +387,79 @@ _HEADER = """\
 Made by `python -m benchmarks.layers`; do not edit. Every layer below is part of a
 small model, and its clipped sum of per-example gradients is compared with one
 `GradientTape` for each example. `tests/gradients` does the same for norms, weighted
-sums, element-wise bounds, microbatches and XLA.
+sums, element-wise bounds and microbatches.
 
 - **way**: `rule`, read off the graph at once; or `fallback`, exact but one example at a
   time.
-- **ratio**: processor time of the clipped sum over the ordinary gradient, batch of 64.
-  The layers are tiny, so this is overhead more than arithmetic; for real models see
-  [performance](performance.md).
+- **correct**, **XLA**: whether it is right, without and with `jit_compile=True`.
+- **ratio**: processor time of the clipped sum over the ordinary gradient, batch of 64;
+  **XLA ratio**: both compiled by XLA, on a CPU. The layers are tiny, so this is overhead
+  more than arithmetic; for real models see [performance](performance.md). A dash: not measured.
 
 Layers without trainable weights need no rule. BatchNormalization mixes examples, and
 is refused with an error.
 
-| layer | way | correct | ratio |
-|---|---|---|---|
+| layer | way | correct | XLA | ratio | XLA ratio |
+|---|---|---|---|---|---|
 """
+_ANSWER = {True: "yes", False: "**no**", None: "neither can plain Keras"}
 
 
 def table(results: dict[str, dict]) -> str:
+    def shown(number: float | None) -> str:
+        return "-" if number is None else f"{number:.1f}"
+
     lines = [
         f"| {name} | {'rule' if row['rule'] else 'fallback'} | "
-        f"{'yes' if row['correct'] else '**no**'} | {row['ratio']:.1f} |"
+        f"{_ANSWER[row['correct']]} | {_ANSWER[row['xla']]} | "
+        f"{shown(row['ratio'])} | {shown(row['xla_ratio'])} |"
         for name, row in results.items()
     ]
     return _HEADER + "\n".join(lines) + "\n"
+
+
+def ratios_of(path: str) -> dict[str, dict[str, float | None]]:
+    """The ratios of a table that was made before, by layer."""
+    ratios = {}
+    columns: list[str] = []
+    for line in Path(path).read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if cells[:1] == ["layer"]:
+            columns = cells
+        elif columns and cells and cells[0] in CASES:
+            row = dict(zip(columns, cells, strict=True))
+            ratios[cells[0]] = {
+                key: None if row.get(column, "-") == "-" else float(row[column])
+                for key, column in (("ratio", "ratio"), ("xla_ratio", "XLA ratio"))
+            }
+    return ratios
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", help="names, separated by semicolons")
     parser.add_argument("--output", metavar="PATH", help="where to write the table")
+    parser.add_argument(
+        "--keep-ratios",
+        action="store_true",
+        help="take the ratios from the table at --output instead of measuring them",
+    )
     arguments = parser.parse_args()
     names = arguments.layers.split(";") if arguments.layers else CASES
+    kept = ratios_of(arguments.output) if arguments.keep_ratios else None
     results = {}
     for name in names:
-        results[name] = measure(CASES[name])
-        print(name, results[name], flush=True)
+        case = CASES[name]
+        row = results[name] = check(case)
+        if kept is not None:
+            row |= kept.get(name, {"ratio": None, "xla_ratio": None})
+        else:
+            row["ratio"] = ratio(case, jit_compile=False)
+            row["xla_ratio"] = ratio(case, jit_compile=True) if row["xla"] else None
+        print(name, row, flush=True)
     if arguments.output:
         Path(arguments.output).write_text(table(results))
-    if not all(row["correct"] for row in results.values()):
+    if not all(row["correct"] and row["xla"] is not False for row in results.values()):
         raise SystemExit("Some layers are wrong.")
 
 

@@ -55,3 +55,12 @@ def test_a_fused_slice_reads_what_it_takes():
     """Not the vector that it is cut out of, as the noise of one variable is."""
     cost = cost_of(lambda x, y: tf.reshape(x, [-1])[500:600] + y, [10, 100], [100])
     assert cost.bytes == 3 * 400
+
+
+def test_a_scatter_changes_its_places_only():
+    def change(x, updates):
+        return tf.tensor_scatter_nd_update(x, [[3], [5]], updates)
+
+    # A copy of what must not be changed in place, then two rows.
+    cost = cost_of(change, [1000, 10], [2, 10])
+    assert 2 * 40_000 <= cost.bytes < 2 * 40_000 + 1_000

@@ -137,9 +137,10 @@ def test_update_is_the_clipped_mean(make, microbatches, jit_compile):
     check_one_step(model, x, y, loss, microbatches, jit_compile)
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("microbatches", [None, 3])
-def test_update_of_a_recurrent_model_is_the_clipped_mean(microbatches):
-    check_one_step(*lstm(), microbatches, jit_compile=False)
+def test_update_of_a_recurrent_model_is_the_clipped_mean(microbatches, jit_compile):
+    check_one_step(*lstm(), microbatches, jit_compile)
 
 
 def check_one_step(model, x, y, loss, microbatches, jit_compile):

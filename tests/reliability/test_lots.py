@@ -29,8 +29,9 @@ def test_micro_steps_equal_one_big_batch(mechanism):
     np.testing.assert_allclose(*weights, atol=1e-6)
 
 
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("secure_noise", [False, True])
-def test_a_lot_has_the_noise_of_one_draw(secure_noise):
+def test_a_lot_has_the_noise_of_one_draw(secure_noise, jit_compile):
     x, y = np.zeros((40, 1000), "float32"), np.zeros((40, 1), "float32")
     model = keras.Sequential(
         [keras.Input([1000]), keras.layers.Dense(1, kernel_initializer="zeros")]
@@ -44,7 +45,7 @@ def test_a_lot_has_the_noise_of_one_draw(secure_noise):
             secure_noise=secure_noise,
         ),
         loss="mse",
-        jit_compile=False,
+        jit_compile=jit_compile,
     )
     model.fit(x, y, batch_size=10, verbose=0)
     np.testing.assert_array_equal(model.get_weights()[0], 0.0)
