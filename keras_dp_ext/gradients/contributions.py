@@ -6,6 +6,7 @@ import abc
 import functools
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.gradients.base import combine_rows
@@ -24,6 +25,9 @@ class Contribution(abc.ABC):
 
     #: Static shape of the weight.
     shape: tuple[int, ...]
+
+    #: Whether `rows` costs next to nothing, because they exist already.
+    has_rows = False
 
     @abc.abstractmethod
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
@@ -118,21 +122,44 @@ def have_finite_products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def slice_rows(value: tf.Tensor, start: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
-    # Where a size is -1, "the rest", XLA pads the whole tensor to twice its size.
-    others = [-1 if known is None else known for known in value.shape[1:]]
-    part = tf.slice(value, [start] + [0] * len(others), [size, *others])
-    # A size that is a tensor would hide those that are known.
-    part.set_shape([None, *value.shape[1:]])
-    return part
+    return slice_all_rows([value], start, size)[0]
+
+
+def slice_all_rows(
+    values: Sequence[tf.Tensor], start: tf.Tensor, size: int | tf.Tensor
+) -> list[tf.Tensor]:
+    """The same rows of several tensors; those of one rank share where to begin."""
+    begins = {
+        # By a product: to pack numbers takes an op for each of them.
+        rank: start * tf.constant(np.eye(1, rank, dtype=np.int32)[0])
+        for rank in {value.shape.rank for value in values}
+    }
+    parts = []
+    for value in values:
+        # Where a size is -1, "the rest", XLA pads the whole tensor to twice its size.
+        others = [-1 if known is None else known for known in value.shape[1:]]
+        part = tf.slice(value, begins[value.shape.rank], [size, *others])
+        # A size that is a tensor would hide those that are known.
+        part.set_shape([None, *value.shape[1:]])
+        parts.append(part)
+    return parts
 
 
 def zero_rows(value: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
     """Zeros in place of the rows that are not `finite`."""
-    return tf.where(
-        tf.reshape(finite, [-1] + [1] * (value.shape.rank - 1)),
-        value,
-        tf.zeros([], value.dtype),
-    )
+    return zero_all_rows([value], finite)[0]
+
+
+def zero_all_rows(values: Sequence[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:
+    """Zeros in place of the rows that are not `finite`, in several tensors."""
+    masks = {
+        rank: tf.reshape(finite, [-1] + [1] * (rank - 1))
+        for rank in {value.shape.rank for value in values}
+    }
+    zeros = {dtype: tf.zeros([], dtype) for dtype in {value.dtype for value in values}}
+    return [
+        tf.where(masks[value.shape.rank], value, zeros[value.dtype]) for value in values
+    ]
 
 
 def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
@@ -141,6 +168,8 @@ def scale_rows(coefficients: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
 
 class Rows(Contribution):
     """Gradients that exist already: `[rows, *shape]`. For small weights."""
+
+    has_rows = True
 
     def __init__(self, rows: tf.Tensor, shape: Sequence[int]):
         self.shape = tuple(shape)
@@ -355,6 +384,10 @@ class Mapped(Contribution):
         self._rows_map = rows_map
         self._sum_map = sum_map
         self._scale_map = scale_map
+
+    @property
+    def has_rows(self):
+        return self._scale_map is not None and self._inner.has_rows
 
     def norm_squared(self, scale=None):
         if self._scale_map is not None:

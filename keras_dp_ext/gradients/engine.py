@@ -24,6 +24,7 @@ from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
+from keras_dp_ext.gradients.packed import PackedContributions
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.row_order import RowOrders
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
@@ -181,7 +182,9 @@ class LazyGradients(PerExampleGradients):
         rows: int | tf.Tensor,
         ordinary: OrdinaryGradients | None = None,
     ):
-        self._contributions = list(contributions)
+        self._by_variable = list(contributions)
+        self._packed = PackedContributions(contributions)
+        self._contributions = self._packed.contributions
         self.shapes = list(shapes)
         self._rows = rows
         self.ordinary = ordinary
@@ -192,7 +195,7 @@ class LazyGradients(PerExampleGradients):
         """The same gradients, with none of the results computed so far."""
         fresh = [
             contribution and contribution.map_factors(lambda factor: factor)
-            for contribution in self._contributions
+            for contribution in self._by_variable
         ]
         return LazyGradients(fresh, self.shapes, self._rows, self.ordinary)
 
@@ -209,16 +212,17 @@ class LazyGradients(PerExampleGradients):
         return tf.fill([self._rows], True) if finite is None else finite
 
     def _raw_norms_squared(self, scales=None) -> list[tf.Tensor]:
-        scales = scales or [None] * len(self._contributions)
+        scales = self._packed.pack(scales or [None] * len(self.shapes))
         return [
-            tf.zeros([self._rows])
-            if contribution is None
-            else contribution.norm_squared(scale)
+            contribution.norm_squared(scale)
             for contribution, scale in zip(self._contributions, scales, strict=True)
         ]
 
     def norms_squared(self):
-        parts = self._raw_norms_squared()
+        parts = [
+            tf.zeros([self._rows]) if one is None else one.norm_squared()
+            for one in self._by_variable
+        ]
         self._total_norm_squared(parts)  # Which the probe tests.
         return [tf.where(self._finite, part, 0.0) for part in parts]
 
@@ -240,18 +244,27 @@ class LazyGradients(PerExampleGradients):
         given = distinct(coefficients)
         used = {id(c): tf.where(self._finite, c, 0.0) for c in given}
         each = one_for_each(coefficients, self.shapes)
+        if len(given) == 1:
+            (same,) = used.values()
+            sums = [
+                one.weighted_sum(same) for one in self._summable(self._contributions)
+            ]
+            sums = self._packed.unpack(sums)
+        else:
+            sums = [
+                contribution and contribution.weighted_sum(used[id(coefficient)])
+                for contribution, coefficient in zip(
+                    self._summable(self._by_variable), each, strict=True
+                )
+            ]
         sums = [
-            tf.zeros(shape)
-            if contribution is None
-            else contribution.weighted_sum(used[id(coefficient)])
-            for contribution, shape, coefficient in zip(
-                self._summable_contributions(), self.shapes, each, strict=True
-            )
+            tf.zeros(shape) if value is None else value
+            for value, shape in zip(sums, self.shapes, strict=True)
         ]
         self.sums.append(WeightedSums(given, list(sums)))
         return sums
 
-    def _summable_contributions(self) -> list[forms.Contribution | None]:
+    def _summable(self, contributions) -> list[forms.Contribution | None]:
         """Without what is not finite; no copy where everything is."""
         factors = []
 
@@ -259,13 +272,13 @@ class LazyGradients(PerExampleGradients):
             factors.append(factor)
             return factor
 
-        for contribution in self._contributions:
+        for contribution in contributions:
             if contribution is not None:
                 contribution.summable(collect)
         zeroed = iter(_with_zero_rows(factors, self._finite))
         return [
             contribution and contribution.summable(lambda _: next(zeroed))
-            for contribution in self._contributions
+            for contribution in contributions
         ]
 
     def sum_of(self, row_map, bytes_limit=None):
@@ -292,7 +305,7 @@ class LazyGradients(PerExampleGradients):
             )
             part = self._sum_of_chunk(
                 row_map,
-                [c and c.sliced(start, chunk) for c in self._contributions],
+                [c.sliced(start, chunk) for c in self._contributions],
                 fresh,
                 chunk,
             )
@@ -311,15 +324,16 @@ class LazyGradients(PerExampleGradients):
         keep = _finite_rows(contributions)
         if fresh is not None:
             keep = fresh if keep is None else keep & fresh
+        if keep is not None:
+            contributions = [one.sanitized(keep) for one in contributions]
+        rows = [one.rows() for one in contributions]
         rows = [
             tf.zeros([count, *shape])
-            if contribution is None
-            else _float_rows(
-                (contribution if keep is None else contribution.sanitized(keep)).rows(),
-                count,
-                shape,
+            if value is None
+            else _float_rows(value, count, shape)
+            for value, shape in zip(
+                self._packed.unpack(rows, is_rows=True), self.shapes, strict=True
             )
-            for contribution, shape in zip(contributions, self.shapes, strict=True)
         ]
         return sum_of_mapped(row_map, rows)
 
@@ -329,7 +343,7 @@ def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tens
     all factors saves a pass over all of them."""
 
     def zeroed():
-        return [forms.zero_rows(factor, finite) for factor in factors]
+        return forms.zero_all_rows(factors, finite)
 
     if not factors or is_compiled():
         return zeroed()
@@ -343,11 +357,7 @@ def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tens
 
 def _finite_rows(contributions) -> tf.Tensor | None:
     """`[rows]`: which rows are finite in every coordinate of every variable."""
-    finite = [
-        contribution.finite_rows()
-        for contribution in contributions
-        if contribution is not None
-    ]
+    finite = [contribution.finite_rows() for contribution in contributions]
     return functools.reduce(tf.logical_and, finite) if finite else None
 
 

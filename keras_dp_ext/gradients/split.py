@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.leading_axis import batches_per_axis
 from keras_dp_ext.gradients.row_order import RowOrder, RowOrders
 from keras_dp_ext.verification import probe_errors
 
@@ -53,6 +54,7 @@ class Split:
         self._orders = orders
         self._batch = losses.shape[0]
         self._group = group
+        self._read: dict[int, int] | None = None
         self._inferred: dict[int, tf.TensorShape] | None = None
         self._declared: dict[int, tuple[tf.Tensor, int]] = {}
         if self._batch is not None and self._batch % group:
@@ -120,11 +122,20 @@ class Split:
             return self._declared[id(tensor)][1] * self._group
         if self._batch is not None:
             first, batch = tensor.shape[0], self._batch
+        elif (length := self._length_as_read(tensor)) is not None:
+            return length * self._group
         else:
             first, batch = self._inferred_shape(tensor)[0], ASSUMED_BATCH
         if first is None or first % batch:
             return None
         return first // batch * self._group
+
+    def _length_as_read(self, tensor: tf.Tensor) -> int | None:
+        if self._read is None:
+            ops = graph_lib.ancestors([self._losses])
+            sources = graph_lib.data_sources(ops, self._losses.shape[0])
+            self._read = batches_per_axis(ops, sources)
+        return self._read.get(id(tensor))
 
     def _inferred_shape(self, tensor: tf.Tensor) -> tf.TensorShape:
         if self._inferred is None:

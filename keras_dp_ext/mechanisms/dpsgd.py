@@ -49,8 +49,7 @@ class DPSGD(Mechanism):
         from keras_dp_ext.mechanisms.model_noise import standard_normals
 
         del step
-        deviation = self.noise_deviation()
-        return [deviation * normal for normal in standard_normals(shapes, seed)]
+        return standard_normals(shapes, seed, self.noise_deviation())
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         del num_parameters

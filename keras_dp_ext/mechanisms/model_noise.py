@@ -11,7 +11,9 @@ import tensorflow as tf
 from keras_dp_ext.noise import Gaussian, Noise
 
 
-def draw(noise: Noise, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
+def draw(
+    noise: Noise, shapes: Sequence[Any], seed: tf.Tensor, factor: float | None = None
+) -> list[tf.Tensor]:
     """Independent draws of `noise`, of the given static shapes.
 
     One flat draw is cut into pieces: many small variables cost as much as one
@@ -21,11 +23,13 @@ def draw(noise: Noise, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor
         noise: The density of every coordinate.
         shapes: The static shape of each tensor.
         seed: `int32[2]`.
+        factor: What every coordinate is multiplied by.
 
     Returns:
         One float32 tensor for each shape.
     """
-    return cut(noise.sample([total_size(shapes)], seed), shapes)
+    values = noise.sample([total_size(shapes)], seed)
+    return cut(values if factor is None else factor * values, shapes)
 
 
 def total_size(shapes: Sequence[Any]) -> int:
@@ -48,6 +52,8 @@ def flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
 
 
-def standard_normals(shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
-    """Independent standard normals; see `draw`."""
-    return draw(Gaussian(), shapes, seed)
+def standard_normals(
+    shapes: Sequence[Any], seed: tf.Tensor, factor: float | None = None
+) -> list[tf.Tensor]:
+    """Independent standard normals, times `factor`; see `draw`."""
+    return draw(Gaussian(), shapes, seed, factor)

@@ -132,7 +132,7 @@ class Tanh(Mechanism):
         deviation = self.noise_multiplier
         if self.guarantee == "proven":
             deviation *= self.l2_norm_clip
-        return [deviation * normal for normal in standard_normals(shapes, seed)]
+        return standard_normals(shapes, seed, deviation)
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         if self.guarantee == "proven":

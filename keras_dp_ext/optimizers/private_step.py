@@ -13,6 +13,7 @@ from keras_dp_ext.gradients import per_example_gradients
 from keras_dp_ext.gradients.graph.cudnn import without_cudnn
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.optimizers import padding
+from keras_dp_ext.optimizers.collector import paused_collector
 from keras_dp_ext.optimizers.lot_size import (
     examples_per_microbatch,
     expected_lot,
@@ -50,6 +51,7 @@ def trace_step_on_loss(
             padding.warn_of_unweighted_metrics(context.model)
 
 
+@paused_collector()
 def trace_step(
     optimizer: Any,
     losses: tf.Tensor,

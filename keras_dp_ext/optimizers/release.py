@@ -236,7 +236,7 @@ class Release:
             noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
         self._mechanism.use_lot_size(expected_rows)
         refined = self._mechanism.refine(noised, step)
-        averages = [value / expected_rows for value in refined]
+        averages = _divided(refined, expected_rows)
         if penalties:
             averages = _added(averages, penalties)
         averages = [
@@ -256,6 +256,12 @@ def _added(values: Any, others: Any) -> list[tf.Tensor]:
         tf.cast(value, other.dtype) + other
         for value, other in zip(values, others, strict=True)
     ]
+
+
+def _divided(values: Sequence[tf.Tensor], number: float) -> list[tf.Tensor]:
+    """By one constant for each precision, not by one for each variable."""
+    numbers = {dtype: tf.constant(number, dtype) for dtype in {v.dtype for v in values}}
+    return [value / numbers[value.dtype] for value in values]
 
 
 def _all_reduced(context: Any, values: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -27,11 +27,15 @@ _VANISHES = 1e-19
 
 
 def largest(value: np.ndarray) -> float:
-    return float(np.max(np.abs(value), initial=0.0))
+    # Without a copy of all magnitudes.
+    return float(max(np.max(value, initial=0.0), -np.min(value, initial=0.0)))
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
     """The largest one; infinite if only one of two is finite."""
+    apart = largest(a - b)
+    if np.isfinite(apart):
+        return apart
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)):
         return float("inf")

@@ -161,6 +161,12 @@ class GradientTrials:
         return agreement.agree_in_double(*wide, rounding, apart)
 
     def _compare_norm(self, trial: Trial, number: int) -> None:
+        solved = trial.solved()
+        if solved is not None:
+            # Where one row is far shorter than the other, it is mostly rounding.
+            norm, expected = self._norms(trial, number, False, solved)
+            if agreement.norms_agree(norm, expected, lambda: 0.0):
+                return
         if self._norm_agrees(trial, number, False):
             return
         try:
@@ -184,13 +190,16 @@ class GradientTrials:
             lambda: _SPARE * self._rounding_of_norm(trial, False) if double else 0.0,
         )
 
-    def _norms(self, trial, number: int, double: bool) -> tuple[float, float]:
+    def _norms(
+        self, trial, number: int, double: bool, truth=None
+    ) -> tuple[float, float]:
         """By the rules, and of the ordinary gradient."""
+        truth = trial.single(double).truth if truth is None else truth
         norm = float(np.sqrt(trial.plain(double).norms_squared[number][trial.row]))
         scales = self._functions.scales_of(trial.scales)[number]
         squares = [
             np.sum(np.square(value / scale, dtype=np.float64))
-            for value, scale in zip(trial.single(double).truth, scales, strict=True)
+            for value, scale in zip(truth, scales, strict=True)
         ]
         return norm, float(np.sqrt(sum(squares)))
 

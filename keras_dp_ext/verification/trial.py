@@ -71,6 +71,17 @@ class Trial:
         """The ordinary gradient of one row."""
         return self._once("single", self._alone, self._ones, double)
 
+    def solved(self) -> list[np.ndarray] | None:
+        """The ordinary gradient of the row, without a run; `None` unless of two rows.
+
+        Two sums of two gradients, with different weights, are two equations.
+        """
+        if len(self.r) != 2:
+            return None
+        mine, other = self.r[self.row], self.r[1 - self.row]
+        pairs = zip(self.weighted().truth, self.plain().truth, strict=True)
+        return [(with_r - other * total) / (mine - other) for with_r, total in pairs]
+
     def picked_from(self, data) -> GradientResult:
         """The sum with a coefficient for one row only, for other data."""
         return self._run(self._ones, self._alone, False, data)

@@ -13,15 +13,15 @@ from keras_dp_ext.gradients.contributions import (
     Rows,
     have_finite_products,
     scale_rows,
-    slice_rows,
+    slice_all_rows,
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import unsplit
 from keras_dp_ext.gradients.rules.convolution.rounding import rounding_of_sum
 
-# Up to this many elements, a filter's per-row gradients are kept for the weighted
-# sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
-# gradient of the whole batch (measured: break-even at 40,000 to 70,000).
-_KEPT_ELEMENTS = 40_000
+#: Up to this many elements, a filter's per-row gradients are kept for the weighted
+#: sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
+#: gradient of the whole batch (measured: break-even at 40,000 to 70,000).
+KEPT_ELEMENTS = 40_000
 
 
 class FilterGradients(Contribution):
@@ -68,8 +68,7 @@ class FilterGradients(Contribution):
         return map_chunks(
             lambda start, size: function(
                 self._products(
-                    slice_rows(self._image, start, size),
-                    slice_rows(self._gradient, start, size),
+                    *slice_all_rows([self._image, self._gradient], start, size)
                 )
             ),
             tf.shape(self._image)[0] if rows is None else rows,
@@ -111,7 +110,7 @@ class FilterGradients(Contribution):
 
     @property
     def _keeps_rows(self) -> bool:
-        return math.prod(self.shape) <= _KEPT_ELEMENTS
+        return math.prod(self.shape) <= KEPT_ELEMENTS
 
     def norm_squared(self, scale=None):
         if self._kept is not None:

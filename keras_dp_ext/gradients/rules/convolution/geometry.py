@@ -180,7 +180,7 @@ class Geometry:
     def depthwise_products_of_patches(self, image: tf.Tensor, gradient: tf.Tensor):
         """The same for a depthwise convolution, of the shape of the filter."""
         *kernel, inputs, multiplier = self.filter_shape
-        positions = gradient.shape[1] * math.prod(self._positions(gradient))
+        positions = gradient.shape[1] * self.positions(gradient)
         patches = self._gathered_patches(
             self._padded(unsplit(image)), self.kernel, self.strides
         )

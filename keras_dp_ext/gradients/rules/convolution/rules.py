@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import Mapped, Rows
+from keras_dp_ext.gradients.contributions import Mapped, OuterProducts, Rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.registry import register_rule
-from keras_dp_ext.gradients.rules.convolution.filter_gradients import FilterGradients
+from keras_dp_ext.gradients.rules.convolution.filter_gradients import (
+    KEPT_ELEMENTS,
+    FilterGradients,
+)
 from keras_dp_ext.gradients.rules.convolution.geometry import Geometry, unsplit
 from keras_dp_ext.gradients.rules.convolution.patch_products import PatchProducts
 from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
+
+# The products of as many pixels with each other are small beside any large filter.
+_FEW_POSITIONS = 64
 
 
 @register_rule("Conv2D", "Conv3D")
@@ -140,6 +146,8 @@ def _products(image, gradient, geometry, split, like):
         return _row_by_row(
             image, gradient, geometry.filter_shape, geometry.filter_gradient
         )
+    if _needs_no_chunks(image, gradient, geometry):
+        return geometry.products_of_patches(image, gradient)
     products = FilterGradients(
         image,
         gradient,
@@ -158,6 +166,23 @@ def _products(image, gradient, geometry, split, like):
         rows_map=geometry.from_cells,
         sum_map=geometry.from_cells,
         scale_map=geometry.to_cells,
+    )
+
+
+def _needs_no_chunks(image, gradient, geometry) -> bool:
+    """Whether a convolution is a dense layer for every pixel, with short norms.
+
+    The patches of a 1 x 1 kernel are the pixels, so nothing is copied. A loop over
+    chunks would be a hundred ops more to trace, for each of a deep network's.
+    """
+    if any(size != 1 for size in geometry.kernel):
+        return False
+    inputs, outputs = geometry.filter_shape[-2:]
+    if inputs * outputs <= KEPT_ELEMENTS:
+        return True
+    positions = image.shape[1] * geometry.positions(gradient)
+    return positions <= _FEW_POSITIONS and OuterProducts.is_ghost_cheaper(
+        positions, inputs, outputs
     )
 
 

@@ -1,0 +1,129 @@
+"""How many batches long the first axis of a tensor is, read off the graph.
+
+`[batch, ...]` is one batch long, `[batch * time, ...]` is `time` batches. Shapes do not
+tell while the batch is unknown, and to create the ops again with a known batch takes
+as long as the forward pass took to trace. What this reading does not understand is
+left to that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import tensorflow as tf
+
+Lengths = dict[int, int]
+
+# The first axis of what they return is that of their first input.
+_KEEP_FIRST_AXIS = frozenset(
+    {
+        *("AvgPool", "AvgPool3D", "BiasAdd", "Cast", "Conv2D", "Conv3D"),
+        *("DepthwiseConv2dNative", "Elu", "Erf", "Exp", "Identity", "LeakyRelu"),
+        *("Log", "LogSoftmax", "MaxPool", "MaxPool3D", "Neg", "Relu", "Relu6"),
+        *("Rsqrt", "Selu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Square"),
+        *("StopGradient", "Tanh"),
+    }
+)
+_ELEMENTWISE = frozenset(
+    {
+        *("Add", "AddV2", "Maximum", "Minimum", "Mul", "Pow", "RealDiv", "SelectV2"),
+        *("SquaredDifference", "Sub"),
+    }
+)
+
+
+def batches_per_axis(ops: Iterable[tf.Operation], sources: Iterable) -> Lengths:
+    """The length of first axes, in batches, by the id of the tensor.
+
+    Args:
+        ops: In an order in which they can run.
+        sources: Tensors through which data enter, with a row for each example.
+    """
+    lengths = {
+        id(source): 1
+        for source in sources
+        if source.shape.rank and source.shape[0] is None
+    }
+    for op in ops:
+        read = _READERS.get(op.type)
+        if read is None or not op.outputs or id(op.outputs[0]) in lengths:
+            continue
+        output = op.outputs[0]
+        if not output.shape.rank or output.shape[0] is not None:
+            continue
+        length = read(op, lengths)
+        if length is not None:
+            lengths[id(output)] = length
+    return lengths
+
+
+def _of_first_input(op: tf.Operation, lengths: Lengths) -> int | None:
+    return lengths.get(id(op.inputs[0]))
+
+
+def _of_broadcast(op: tf.Operation, lengths: Lengths) -> int | None:
+    """Of all inputs that reach as far as the first axis."""
+    rank = op.outputs[0].shape.rank
+    found = set()
+    for tensor in op.inputs:
+        if tensor.shape.rank is None:
+            return None
+        if tensor.shape.rank == rank and tensor.shape[0] != 1:
+            found.add(lengths.get(id(tensor)))
+    return found.pop() if len(found) == 1 else None
+
+
+def _of_reshape(op: tf.Operation, lengths: Lengths) -> int | None:
+    length = _of_first_input(op, lengths)
+    before, after = op.inputs[0].shape[1:], op.outputs[0].shape[1:]
+    if length is None or not before.is_fully_defined() or not after.is_fully_defined():
+        return None
+    elements, rest = length * math.prod(before), math.prod(after)
+    return elements // rest if rest and elements % rest == 0 else None
+
+
+def _of_matrix_product(op: tf.Operation, lengths: Lengths) -> int | None:
+    return None if op.get_attr("transpose_a") else _of_first_input(op, lengths)
+
+
+def _of_transpose(op: tf.Operation, lengths: Lengths) -> int | None:
+    order = tf.get_static_value(op.inputs[1])
+    is_kept = order is not None and order[0] == 0
+    return _of_first_input(op, lengths) if is_kept else None
+
+
+def _of_reduction(op: tf.Operation, lengths: Lengths) -> int | None:
+    axes = tf.get_static_value(op.inputs[1])
+    rank = op.inputs[0].shape.rank
+    if axes is None or rank is None or any(axis in (0, -rank) for axis in axes.flat):
+        return None
+    return _of_first_input(op, lengths)
+
+
+def _of_lookup(op: tf.Operation, lengths: Lengths) -> int | None:
+    return lengths.get(id(op.inputs[1]))
+
+
+def _of_einsum(op: tf.Operation, lengths: Lengths) -> int | None:
+    inputs, _, output = op.get_attr("equation").decode().partition("->")
+    found = {
+        lengths.get(id(tensor))
+        for tensor, letters in zip(op.inputs, inputs.split(","), strict=True)
+        if output[:1] in letters[:1]
+    }
+    if not output[:1].isalpha() or len(found) != 1:
+        return None
+    return found.pop()
+
+
+_READERS: dict[str, Callable[[tf.Operation, Lengths], int | None]] = {
+    **dict.fromkeys(_KEEP_FIRST_AXIS, _of_first_input),
+    **dict.fromkeys(_ELEMENTWISE, _of_broadcast),
+    **dict.fromkeys(("Max", "Mean", "Min", "Prod", "Sum"), _of_reduction),
+    "Einsum": _of_einsum,
+    "MatMul": _of_matrix_product,
+    "Reshape": _of_reshape,
+    "ResourceGather": _of_lookup,
+    "Transpose": _of_transpose,
+}
