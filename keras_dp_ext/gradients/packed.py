@@ -74,13 +74,24 @@ class PackedContributions:
         for number, value in zip(self._large, values, strict=False):
             result[number] = value
         if self._small:
-            pieces = tf.split(values[-1], self._sizes, axis=-1)
+            pieces = _columns(values[-1], self._sizes, is_rows)
             for number, piece in zip(self._small, pieces, strict=True):
                 shape = self._shapes[number]
                 if len(shape) != 1:
                     piece = tf.reshape(piece, [-1, *shape] if is_rows else shape)
                 result[number] = piece
         return result
+
+
+def _columns(value: tf.Tensor, sizes: list[int], is_rows: bool) -> list[tf.Tensor]:
+    if not is_rows:
+        return tf.split(value, sizes)
+    # XLA cannot split where the number of rows is not known.
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [
+        tf.slice(value, [0, start], [-1, size])
+        for start, size in zip(starts, sizes, strict=True)
+    ]
 
 
 def _is_small(contribution: Contribution | None) -> bool:

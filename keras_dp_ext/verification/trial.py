@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_dp_ext.verification.agreement import difference
+from keras_dp_ext.verification.agreement import difference, largest
 from keras_dp_ext.verification.probe_functions import GradientResult, ProbeFunctions
+
+# Of what sums are compared to (`agreement`), the error of a rule that must be noticed
+# (1e-3) is that much more.
+_VISIBLE = 0.3
 
 
 class Trial:
@@ -40,6 +44,9 @@ class Trial:
         # Different for rows that are near each other: one taken for the other shows.
         powers = np.arange(rows) % 7 - 3
         powers = np.exp2(generator.permutation(powers)).astype(np.float32)
+        # The row that is looked at weighs most, so that the sums show its errors, too.
+        heaviest = int(np.argmax(powers))
+        powers[[row, heaviest]] = powers[[heaviest, row]]
         self.r = powers * generator.choice([-1, 1], rows).astype(np.float32)
         self._results: dict[tuple[str, bool], GradientResult] = {}
         self.scales = functions.draw_scales(generator)
@@ -60,8 +67,8 @@ class Trial:
         return self._once("plain", self._ones, self.r, double)
 
     def weighted(self, double: bool = False) -> GradientResult:
-        """The ordinary gradient with weights `r`."""
-        return self._once("weighted", self.r, self._ones, double)
+        """The ordinary gradient with weights `r`; of the sums, one row only."""
+        return self._once("weighted", self.r, self._alone, double)
 
     def picked(self, double: bool = False) -> GradientResult:
         """The sum with a coefficient for one row only."""
@@ -71,16 +78,18 @@ class Trial:
         """The ordinary gradient of one row."""
         return self._once("single", self._alone, self._ones, double)
 
-    def solved(self) -> list[np.ndarray] | None:
-        """The ordinary gradient of the row, without a run; `None` unless of two rows.
+    def row_by_rules(self) -> list[np.ndarray] | None:
+        """The gradient of the row as the rules sum it up, without a run of its own.
 
-        Two sums of two gradients, with different weights, are two equations.
+        For norms, once the sums have been compared with the truth: rules that give
+        the right sum for weights `r` give each row its own gradient. `None` where the
+        row is so small a part of a sum that an error of it might not have shown.
         """
-        if len(self.r) != 2:
+        result = self.weighted()
+        pairs = list(zip(result.sums[0], result.truth, strict=True))
+        if any(largest(row) < _VISIBLE * largest(total) for row, total in pairs):
             return None
-        mine, other = self.r[self.row], self.r[1 - self.row]
-        pairs = zip(self.weighted().truth, self.plain().truth, strict=True)
-        return [(with_r - other * total) / (mine - other) for with_r, total in pairs]
+        return [row / self.r[self.row] for row, _ in pairs]
 
     def picked_from(self, data) -> GradientResult:
         """The sum with a coefficient for one row only, for other data."""
@@ -89,7 +98,7 @@ class Trial:
     def rounding(self, place: int, double: bool = False) -> float:
         """How far rounding moves the gradient of a variable, as measured."""
         once = self.weighted(double)
-        thrice = self._once("thrice", 3 * self.r, self._ones, double)
+        thrice = self._once("thrice", 3 * self.r, self._alone, double)
         pairs = [(thrice.truth, once.truth), *zip(thrice.sums, once.sums, strict=True)]
         return max(difference(a[place] / 3, b[place]) for a, b in pairs)
 

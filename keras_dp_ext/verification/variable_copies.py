@@ -140,9 +140,11 @@ def _redrawn(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
     wide = value.numpy().astype(np.float32)
     if wide.size and wide.min() >= 0.0 and wide.max() > 0.0:
         # All positive: a gain or a variance, which must remain so.
-        return tf.constant(generator.uniform(0.5, 1.5, wide.shape), value.dtype)
-    noise = generator.standard_normal(wide.shape, np.float32)
-    return tf.constant(np.float32(_usual_size(wide.shape)) * noise, value.dtype)
+        return tf.constant(0.5 + generator.random(wide.shape, np.float32), value.dtype)
+    # Uniform numbers are drawn four times as fast as normal ones.
+    noise = 2 * generator.random(wide.shape, np.float32) - 1
+    size = math.sqrt(3) * _usual_size(wide.shape)
+    return tf.constant(np.float32(size) * noise, value.dtype)
 
 
 def _usual_size(shape) -> float:

@@ -46,6 +46,14 @@ def test_a_second_fit_and_a_second_model_are_not_probed_again(probes):
     assert len(probes) == 1
 
 
+def test_a_second_replica_is_not_probed_again(probes, mirrored):
+    with mirrored.scope():
+        model = keras.Sequential([keras.Input([5]), L.Dense(4), L.Dense(3)])
+        model.compile(dp.optimizers.DPSGD(), "mse", jit_compile=False)
+    model.fit(X, Y, batch_size=8, verbose=0)
+    assert len(probes) == 1
+
+
 def scaled(factor):
     return L.Lambda(lambda x: x * factor)
 
