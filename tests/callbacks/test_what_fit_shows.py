@@ -10,6 +10,7 @@ import tensorflow as tf
 import keras_dp_ext as dp
 from keras_dp_ext import accounting
 from keras_dp_ext.callbacks import PrivacyAccountant
+from tests.numpy_batches import numpy_batches
 
 SIGMA, DELTA = 2.0, 1e-4
 SIZE, BATCH = 120, 12
@@ -192,7 +193,7 @@ def test_plain_pipelines_are_recognised(kind):
     # In so many batches no row is seen twice, wherever the passes begin.
     rows, seen = [tuple(x) for x in X.tolist()], []
     for _ in range(3):
-        batches = pipeline.take(30).as_numpy_iterator()
+        batches = numpy_batches(pipeline.take(30))
         seen += [{rows.index(tuple(row)) for row in x.tolist()} for x, _ in batches]
     for start in range(0, len(seen) - length, length):
         window = seen[start : start + length]

@@ -5,13 +5,14 @@ import pytest
 from scipy import stats
 
 from keras_dp_ext.data import shuffled_batches, with_replacement_batches
+from tests.numpy_batches import numpy_batches
 
 X = np.arange(50, dtype=np.int32)
 
 
 def test_draws_with_replacement_are_uniform_and_independent():
     lots = with_replacement_batches(X, X, 10, steps_per_epoch=2000, seed=0)
-    draws = np.stack([x for x, _ in lots.as_numpy_iterator()])
+    draws = np.stack([x for x, _ in numpy_batches(lots)])
     assert draws.shape == (2000, 10)
     assert stats.chisquare(np.bincount(draws.ravel(), minlength=50)).pvalue > 1e-4
     # Two slots of a lot agree as often as two independent draws: 1 in 50.
@@ -23,7 +24,7 @@ def test_shuffling_shows_every_example_once_an_epoch():
     lots = shuffled_batches(X, X, 10)
     orders = []
     for _ in range(2):
-        rows = [x[weight > 0] for x, _, weight in lots.as_numpy_iterator()]
+        rows = [x[weight > 0] for x, _, weight in numpy_batches(lots)]
         orders.append(np.concatenate(rows).tolist())
         assert sorted(orders[-1]) == list(range(50))
     assert orders[0] != orders[1]
@@ -52,8 +53,7 @@ def test_accumulation_splits_a_lot_into_equal_batches(sampler):
 def test_seeds_repeat_and_entropy_does_not(sampler):
     def draw(seed):
         return [
-            batch[0].tolist()
-            for batch in sampler(X, X, 10, seed=seed).as_numpy_iterator()
+            batch[0].tolist() for batch in numpy_batches(sampler(X, X, 10, seed=seed))
         ]
 
     assert draw(4) == draw(4) != draw(5)

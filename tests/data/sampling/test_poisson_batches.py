@@ -9,6 +9,7 @@ import tensorflow as tf
 from scipy import stats
 
 from keras_dp_ext.data import poisson_batches
+from tests.numpy_batches import numpy_batches
 
 NUM_EXAMPLES = 40
 BATCH_SIZE = 10
@@ -18,7 +19,7 @@ LOTS = 10_000
 
 def rows_of(lots: tf.data.Dataset) -> list[np.ndarray]:
     """Which examples each batch holds (x is the example's own number)."""
-    return [x[weight > 0] for x, _, weight in lots.as_numpy_iterator()]
+    return [x[weight > 0] for x, _, weight in numpy_batches(lots)]
 
 
 def numbered(num_examples: int = NUM_EXAMPLES) -> np.ndarray:
@@ -32,7 +33,7 @@ def draws() -> np.ndarray:
         numbered(), batch_size=BATCH_SIZE, steps_per_epoch=LOTS, seed=1
     )
     return np.stack(
-        [np.where(weight > 0, x, -1) for x, _, weight in lots.as_numpy_iterator()]
+        [np.where(weight > 0, x, -1) for x, _, weight in numpy_batches(lots)]
     )
 
 
@@ -137,7 +138,7 @@ def test_padding_is_zero_in_every_leaf_and_has_weight_zero():
         np.ones([30], np.int64),
         batch_size=3,
     )
-    for x, y, weight in lots.as_numpy_iterator():
+    for x, y, weight in numpy_batches(lots):
         padding = weight == 0
         assert padding.any()
         assert np.all(x["a"][padding] == 0) and np.all(x["a"][~padding] == 1)
@@ -148,7 +149,7 @@ def test_padding_is_zero_in_every_leaf_and_has_weight_zero():
 def test_user_weights_multiply_the_mask():
     weights = np.linspace(0.5, 2.0, NUM_EXAMPLES).astype(np.float32)
     lots = poisson_batches(numbered(), batch_size=10, sample_weight=weights)
-    for x, _, weight in lots.as_numpy_iterator():
+    for x, _, weight in numpy_batches(lots):
         real = weight > 0
         np.testing.assert_array_equal(weight[real], weights[x[real]])
 
@@ -174,9 +175,7 @@ def test_a_tf_dataset_is_sampled_like_arrays(as_tuple):
     source = tf.data.Dataset.from_tensor_slices((x, y) if as_tuple else x)
     expected = poisson_batches(x, y if as_tuple else None, batch_size=8, seed=3)
     actual = poisson_batches(source, batch_size=8, seed=3)
-    for a, b in zip(
-        actual.as_numpy_iterator(), expected.as_numpy_iterator(), strict=True
-    ):
+    for a, b in zip(numpy_batches(actual), numpy_batches(expected), strict=True):
         np.testing.assert_array_equal(a[0], b[0])
         if as_tuple:
             np.testing.assert_array_equal(a[1], b[1])

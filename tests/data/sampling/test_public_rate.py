@@ -9,6 +9,7 @@ from keras_dp_ext.accounting import Poisson
 from keras_dp_ext.accounting import sampling as samplings
 from keras_dp_ext.accounting.default_delta import default_delta
 from keras_dp_ext.data.sampling.capacity import overflow_delta
+from tests.numpy_batches import numpy_batches
 
 
 def lots_of(size, **arguments):
@@ -38,7 +39,7 @@ def test_overflow_is_bounded_for_every_size_that_is_allowed():
 
 def test_lots_are_drawn_at_the_public_rate():
     lots = lots_of(400, steps_per_epoch=500, seed=3)
-    sizes = [float(np.sum(weight)) for _, _, weight in lots.as_numpy_iterator()]
+    sizes = [float(np.sum(weight)) for _, _, weight in numpy_batches(lots)]
     # Binomial(400, 0.05): the mean of 500 has standard deviation 0.195.
     assert np.mean(sizes) == pytest.approx(20.0, abs=1.0)
     assert np.var(sizes) == pytest.approx(19.0, rel=0.3)
