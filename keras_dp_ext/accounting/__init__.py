@@ -33,6 +33,7 @@ from keras_dp_ext.accounting.sampling import (
     WithReplacement,
 )
 from keras_dp_ext.accounting.training_plan import TrainingPlan
+from keras_dp_ext.accounting.tuning import draw_runs, tuning_epsilon
 
 __all__ = [
     "BestAttack",
@@ -61,6 +62,7 @@ __all__ = [
     "WithReplacement",
     "best_attack",
     "calibrate",
+    "draw_runs",
     "epsilon",
     "epsilon_from_rdp",
     "epsilon_of",
@@ -68,4 +70,5 @@ __all__ = [
     "epsilon_rdp",
     "group_epsilon",
     "rdp_per_release",
+    "tuning_epsilon",
 ]

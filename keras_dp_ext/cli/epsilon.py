@@ -24,6 +24,8 @@ _EXAMPLES = """examples:
       --parameters 26010 --num-examples 60000 --batch-size 256 --epochs 60
   keras-dp epsilon --mechanism bandmf --bands 16 --noise-multiplier 2.5 \\
       --num-examples 60000 --batch-size 512 --epochs 10
+  keras-dp epsilon --noise-multiplier 2 --num-examples 60000 --batch-size 256 \\
+      --epochs 60 --tuning-runs 20
 """
 
 
@@ -42,6 +44,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         choices=("tight", "classic"),
         default="tight",
         help="from RDP to epsilon. Default: tight; classic is that of the papers",
+    )
+    parser.add_argument(
+        "--tuning-runs",
+        type=_training._number,
+        metavar="MEAN",
+        help="also the epsilon of publishing the best of a random number of such "
+        "trainings, geometric with this mean",
     )
 
 
@@ -86,6 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
         "adjacency": training.sampling.adjacency,
         "best_attack": attack.serialize(),
     }
+    if arguments.tuning_runs is not None:
+        from keras_dp_ext.accounting.tuning import tuning_epsilon
+
+        result["epsilon_with_tuning"] = tuning_epsilon(
+            figure_entries(entries, "proven"), training.delta, arguments.tuning_runs
+        )
     if arguments.sampling in ("shuffled", "with-replacement"):
         result["epsilon_if_poisson"] = epsilon("if_poisson")
     if arguments.mechanism == "directional" and arguments.guarantee == "published":
@@ -154,6 +169,11 @@ def _report(result: dict, training: _training.Training, attack: BestAttack) -> s
         lines.append(
             f"published epsilon  {_training.figure(result['published_epsilon'])}"
             "   (what the paper's own accounting prints)"
+        )
+    if "epsilon_with_tuning" in result:
+        lines.append(
+            f"epsilon, tuned     {_training.figure(result['epsilon_with_tuning'])}"
+            "   (the best of a random number of runs, by RDP)"
         )
     if "epsilon_if_poisson" in result:
         lines.append(
