@@ -13,7 +13,7 @@ from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.accountants import Entry
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.rdp import ORDER_TIERS, rdp_per_release
-from keras_dp_ext.accounting.sampling import Poisson, WithReplacement
+from keras_dp_ext.accounting.sampling import WithReplacement
 
 
 def tuning_epsilon(
@@ -72,11 +72,7 @@ def tuning_epsilon(
             rdp += compositions * rdp_per_release(event, sampling, tuple(orders))
     # A run is within this total variation distance of one with lots of any size, and
     # the best of K runs within K times that.
-    overflow = sum(
-        count * sampling.overflow_delta
-        for _, sampling, count in entries
-        if isinstance(sampling, Poisson)
-    )
+    overflow = accountants._overflow_delta(entries)
     selected = rdp_of_selection(orders, rdp, mean_runs, gamma, shape)
     left = max(delta - mean_runs * overflow, 0.0)
     return epsilon_from_rdp(orders, selected, left)[0]

@@ -68,7 +68,7 @@ class PerLayerClip(Bound):
                 f"has {len(squares)} weights. Received: {self}"
             )
         unit = self.l2_norm_clip / math.hypot(*shares)
-        coefficients = []
+        coefficients: list[tf.Tensor] = []
         for size, share in zip(sizes, shares, strict=True):
             norm = tf.sqrt(tf.add_n(squares[len(coefficients) :][:size]))
             coefficients += [tf.minimum(1.0, share * unit / norm)] * size
