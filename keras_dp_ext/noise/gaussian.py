@@ -56,7 +56,8 @@ class Gaussian(Noise):
         high, low, turn = uniform.random_words([(count + 1) // 2], seed, 3)
         radius = tf.sqrt(-2.0 * tf.math.log(uniform.open_uniform(high, low)))
         angle = 2 * math.pi * uniform.angle_uniform(turn)
-        points = radius * tf.stack([tf.cos(angle), tf.sin(angle)])
+        # Products before the stack: XLA would compute them anew for every variable.
+        points = tf.stack([radius * tf.cos(angle), radius * tf.sin(angle)])
         return tf.reshape(tf.reshape(points, [-1])[:count], shape)
 
     @property
