@@ -7,7 +7,25 @@ import math
 
 from keras_dp_ext.presets.recipe import Recipe
 
-_MOMENTUM = {"momentum": 0.9}
+
+def _momentum(
+    model: str,
+    learning_rate: float,
+    epochs: int,
+    batch_size: int,
+    mechanism: str = "dpsgd",
+    l2_norm_clip: float = 0.1,
+) -> Recipe:
+    """SGD with momentum: what most recipes are."""
+    return Recipe(
+        model=model,
+        mechanism=mechanism,
+        learning_rate=learning_rate,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer_arguments={"momentum": 0.9},
+        mechanism_arguments={"l2_norm_clip": l2_norm_clip},
+    )
 
 
 def _scattering(learning_rate: float, epochs: int, batch_size: int) -> Recipe:
@@ -16,58 +34,33 @@ def _scattering(learning_rate: float, epochs: int, batch_size: int) -> Recipe:
     Batch and learning rate are those that Tramer and Boneh (2021) published for the same
     data sets; the number of epochs is ours.
     """
-    return Recipe(
-        model="scatter_linear",
-        learning_rate=learning_rate,
-        epochs=epochs,
-        batch_size=batch_size,
-        optimizer_arguments=_MOMENTUM,
-        mechanism_arguments={"l2_norm_clip": 0.1},
-    )
+    return _momentum("scatter_linear", learning_rate, epochs, batch_size)
 
 
 #: Recipes by data set. The first for a data set is its default. Unless it says
 #: otherwise they were chosen by accuracy on the public test sets, with DP-SGD.
 RECIPES: dict[str, tuple[Recipe, ...]] = {
     "digits": (
-        Recipe(
-            model="small_cnn",
-            learning_rate=1.0,
-            epochs=30,
-            batch_size=128,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
-        ),
+        _momentum("small_cnn", learning_rate=1.0, epochs=30, batch_size=128),
         # Denoising multiplies updates by a number well below 1.
-        Recipe(
-            model="small_cnn",
-            mechanism="encoding",
+        _momentum(
+            "small_cnn",
             learning_rate=6.0,
             epochs=30,
             batch_size=128,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
+            mechanism="encoding",
         ),
     ),
     "mnist": (
-        Recipe(
-            model="tanh_cnn",
-            learning_rate=2.0,
-            epochs=10,
-            batch_size=1024,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
-        ),
+        _momentum("tanh_cnn", learning_rate=2.0, epochs=10, batch_size=1024),
         # The best of 30, 80, 200, 500 and 1200 after 4 epochs, on held out images; a
         # denoised update is multiplied by about 0.01.
-        Recipe(
-            model="tanh_cnn",
-            mechanism="encoding",
+        _momentum(
+            "tanh_cnn",
             learning_rate=200.0,
             epochs=10,
             batch_size=1024,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
+            mechanism="encoding",
         ),
         # Abadi et al.: lot 600, clip 4. Many epochs with more noise each leave less
         # noise in the sum than few: at epsilon 8, sigma**2 / epochs falls by 40% from
@@ -93,56 +86,25 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         _scattering(learning_rate=8.0, epochs=30, batch_size=4096),
     ),
     "fashion_mnist": (
-        Recipe(
-            model="tanh_cnn",
-            learning_rate=2.0,
-            epochs=10,
-            batch_size=1024,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
-        ),
+        _momentum("tanh_cnn", learning_rate=2.0, epochs=10, batch_size=1024),
         _scattering(learning_rate=16.0, epochs=40, batch_size=8192),
     ),
     "cifar10": (
-        Recipe(
-            model="cifar_cnn",
-            learning_rate=2.0,
-            epochs=20,
-            batch_size=1024,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
-        ),
+        _momentum("cifar_cnn", learning_rate=2.0, epochs=20, batch_size=1024),
         _scattering(learning_rate=4.0, epochs=40, batch_size=8192),
     ),
     "svhn_cropped": (
-        Recipe(
-            model="cifar_cnn",
-            learning_rate=2.0,
-            epochs=10,
-            batch_size=1024,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
-        ),
+        _momentum("cifar_cnn", learning_rate=2.0, epochs=10, batch_size=1024),
     ),
-    "adult": (
-        Recipe(
-            model="mlp",
-            learning_rate=1.0,
-            epochs=10,
-            batch_size=512,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 0.1},
-        ),
-    ),
+    "adult": (_momentum("mlp", learning_rate=1.0, epochs=10, batch_size=512),),
     "imdb": (
         # Chosen on held out training reviews.
-        Recipe(
-            model="bag_of_words",
+        _momentum(
+            "bag_of_words",
             learning_rate=8.0,
             epochs=15,
             batch_size=2048,
-            optimizer_arguments=_MOMENTUM,
-            mechanism_arguments={"l2_norm_clip": 1.0},
+            l2_norm_clip=1.0,
         ),
         Recipe(
             model="embedding_bag",
