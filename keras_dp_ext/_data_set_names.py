@@ -1,4 +1,4 @@
-"""The names of the data sets, for whoever must not wait for TensorFlow."""
+"""The names of the data sets, for code that must not wait for TensorFlow."""
 
 from __future__ import annotations
 

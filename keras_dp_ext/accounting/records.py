@@ -29,7 +29,7 @@ class Segment:
         claim: What each release costs.
         sampling: How its examples are chosen.
         id: Tells this stream from that of another training with equal settings.
-            Only one optimizer ever adds to it: whoever restores a checkpoint opens a
+            Only one optimizer ever adds to it: restoring a checkpoint opens a
             new segment.
     """
 

@@ -13,7 +13,7 @@ class DroppedExamples(keras.callbacks.Callback):
 
     NaN, infinity or an overflow in one example never reaches the weights: its
     gradient is replaced by zero, silently, because how often that happens is a fact
-    about the private data. This callback tells it all the same, to whoever may see
+    about the private data. This callback tells it all the same, to those who may see
     the data: as `dropped` in the logs of every epoch, and by a warning. NOT private:
     never publish it.
 

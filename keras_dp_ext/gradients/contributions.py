@@ -54,7 +54,7 @@ class Contribution(abc.ABC):
 
     @functools.cached_property
     def _built(self) -> Rows:
-        """The rows, kept for whoever asks again."""
+        """The rows, kept for the next call."""
         return Rows(self.rows(), self.shape)
 
     def sliced(self, start: tf.Tensor, size: int | tf.Tensor) -> Contribution:

@@ -1,4 +1,4 @@
-"""A line for whoever waits: printed once verification takes long."""
+"""A line for users who wait: printed once verification takes long."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A layer that knows its cost offers a method `privacy_releases()`, which returns a list of
 `keras_dp_ext.accounting.OneOff`: claim, sampling, count and an id that is saved with the
-layer. Whoever trains a model with it finds it, and the same id counts once in a ledger.
+layer. A training of a model with it finds it, and the same id counts once in a ledger.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class PrivatePCA(keras.layers.Layer):
         return int(self._releases) if self.built else 0
 
     def privacy_releases(self) -> list[OneOff]:
-        """What `adapt` has released, for the ledger of whoever uses the layer.
+        """What `adapt` has released, for the ledger of the training that uses it.
 
         The id is saved with the layer, so that models which share it share its cost.
         After a second `adapt` the id is another one, and counts for both.
@@ -198,7 +198,7 @@ class PrivatePCA(keras.layers.Layer):
                 in which no example occurs twice. If it yields tuples, their first
                 entry is used, without the rows to which a third entry gives weight 0.
             noise_seed: `None` (default) takes noise and sample from the operating
-                system's entropy. A number is for tests: whoever knows it can remove
+                system's entropy. A number is for tests: who knows it can remove
                 the noise. It is never saved.
 
         Raises:

@@ -85,7 +85,7 @@ def poisson_batches(
             optimizer's `gradient_accumulation_steps` must be the same.
         seed: `None` (default) takes the operating system's entropy, whatever seeds
             TensorFlow and Keras have. A number makes the lots reproducible, and
-            different from epoch to epoch. Whoever knows it knows who took part:
+            different from epoch to epoch. Anyone who knows it knows who took part:
             keep it as secret as the data, or use it for tests only.
         max_overflow_delta: Greatest delta that one step may add by overflow.
         class_weight: Weight of each class in the loss, as in `fit`, where Keras does

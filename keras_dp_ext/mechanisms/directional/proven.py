@@ -21,7 +21,7 @@ class ProvenDirectional:
     """Clips to `|g / s| <= C` and adds N(0, (sigma C s_i)**2).
 
     Divided by `s`, this is DP-SGD: the Gaussian mechanism of multiplier `sigma`.
-    `s` is made from earlier releases, so it is known to whoever saw those.
+    `s` is made from earlier releases, so it is known to all who saw those.
 
     Args:
         l2_norm_clip: `C`.
