@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib").use("Agg")
-
 from keras_dp_ext.audit import plot_roc
 from keras_dp_ext.audit.roc import Roc
+
+pytest.importorskip("matplotlib").use("Agg")
 
 
 def test_curves_begin_where_ten_negatives_are_accused():
