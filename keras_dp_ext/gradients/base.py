@@ -54,14 +54,16 @@ def sum_of_mapped(row_map: RowMap, rows: list[tf.Tensor]) -> list[tf.Tensor]:
 
 def one_for_each(coefficients, variables: Sequence) -> list[tf.Tensor]:
     """One tensor of coefficients for each variable, also where all share one."""
-    if tf.is_tensor(coefficients):
-        return [coefficients] * len(variables)
-    return list(coefficients)
+    if isinstance(coefficients, (list, tuple)):
+        return list(coefficients)
+    return [coefficients] * len(variables)
 
 
 def distinct(coefficients) -> list[tf.Tensor]:
     """The tensors among them, each once."""
-    each = [coefficients] if tf.is_tensor(coefficients) else coefficients
+    # An array of one coefficient for each row is no list of tensors.
+    several = isinstance(coefficients, (list, tuple))
+    each = coefficients if several else [coefficients]
     return list({id(tensor): tensor for tensor in each}.values())
 
 
