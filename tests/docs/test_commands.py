@@ -14,7 +14,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Its commands need the module of the page, see test_adding_a_mechanism.py.
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs" / "guides").glob("*.md")),
+    )
     if page.name != "adding_a_mechanism.md"
 ]
 
