@@ -11,8 +11,8 @@ from collections.abc import Iterator
 def paused_collector() -> Iterator[None]:
     """No search for garbage inside of the `with`.
 
-    Tracing makes a million objects of which none is garbage. To look through them
-    again and again took a tenth of the time of a first step.
+    Tracing makes many objects of which none is garbage. To look through them again and
+    again takes a few percent of a first step.
     """
     was_enabled = gc.isenabled()
     gc.disable()

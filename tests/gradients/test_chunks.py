@@ -15,22 +15,24 @@ def default_chunk_bytes():
     set_chunk_bytes()
 
 
-def small_convolution():
+def small_convolution(size):
     return keras.Sequential(
         [
-            keras.Input((1, 1, 2)),
-            keras.layers.Conv2D(48, 1),
+            keras.Input((size, size, 2)),
+            keras.layers.Conv2D(48, size),
             keras.layers.Flatten(),
             keras.layers.Dense(3),
         ]
     )
 
 
-def of_dynamic_batch(function):
+def of_dynamic_batch(function, size=1):
     """`function(per-example gradients)`, of a batch whose size is not known."""
-    model = small_convolution()
+    model = small_convolution(size)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 1, 1, 2])], autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, size, size, 2])], autograph=False
+    )
     def run(images):
         losses = tf.reduce_sum(tf.sin(model(images)), axis=1)
         return function(per_example_gradients(losses, model.trainable_variables))
@@ -83,13 +85,14 @@ def test_a_convolution_cuts_no_more_patches_than_the_batch_has(monkeypatch, rng)
         return made(self, image, gradient)
 
     monkeypatch.setattr(Geometry, "products_of_patches", products)
-    x = rng.normal(size=(250, 1, 1, 2)).astype(np.float32)
-    norms = of_dynamic_batch(lambda gradients: gradients.norm_squared())
+    # The patches of a 1 x 1 kernel are the pixels: there is nothing to cut.
+    x = rng.normal(size=(250, 2, 2, 2)).astype(np.float32)
+    norms = of_dynamic_batch(lambda gradients: gradients.norm_squared(), size=2)
     norms(x[:26])
     assert seen == [26]
     seen.clear()
     set_chunk_bytes(2000)
-    norms = of_dynamic_batch(lambda gradients: gradients.norm_squared())
+    norms = of_dynamic_batch(lambda gradients: gradients.norm_squared(), size=2)
     norms(x)
     assert sum(seen) == 250
     assert len(seen) > 1
