@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import pkgutil
@@ -23,6 +24,11 @@ class _Parser(argparse.ArgumentParser):
     """Errors in one line, without the usage in front of it."""
 
     def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if wrong is not None:
+            choices = re.findall(r"[\w-]+", wrong[2])
+            close = difflib.get_close_matches(wrong[1], choices, n=1)
+            message += "".join(f". Did you mean {name}?" for name in close)
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 

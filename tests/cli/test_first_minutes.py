@@ -49,3 +49,10 @@ def test_a_misspelled_data_set_is_found_out_without_tensorflow(tmp_path):
     assert done.returncode == 2, done.stderr
     assert "Did you mean `mnist`?" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_mistyped_subcommand_gets_a_suggestion(capsys):
+    assert main(["tarin"]) == 2
+    assert "Did you mean train?" in capsys.readouterr().err
+    assert main(["xyz"]) == 2
+    assert "Did you mean" not in capsys.readouterr().err
