@@ -27,6 +27,7 @@ from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.packed import PackedContributions
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.row_order import RowOrders
+from keras_dp_ext.gradients.row_tensors import zero_all_rows
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
 
@@ -343,7 +344,7 @@ def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tens
     all factors saves a pass over all of them."""
 
     def zeroed():
-        return forms.zero_all_rows(factors, finite)
+        return zero_all_rows(factors, finite)
 
     if not factors or is_compiled():
         return zeroed()

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_dp_ext.gradients.chunks import map_chunks, rows_per_chunk
-from keras_dp_ext.gradients.contributions import (
-    Contribution,
-    Rows,
+from keras_dp_ext.gradients.contributions import Contribution, Rows
+from keras_dp_ext.gradients.row_tensors import (
     have_finite_products,
     scale_rows,
     slice_all_rows,

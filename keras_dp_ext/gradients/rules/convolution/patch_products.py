@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_dp_ext.gradients.chunks import chunk_bytes, rows_per_chunk
-from keras_dp_ext.gradients.contributions import (
-    Contribution,
-    OuterProducts,
-    Rows,
+from keras_dp_ext.gradients.contributions import Contribution, OuterProducts, Rows
+from keras_dp_ext.gradients.row_tensors import (
     have_finite_products,
     scale_rows,
     slice_rows,

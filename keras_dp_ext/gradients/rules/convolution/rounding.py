@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import UNIT_ROUNDOFF
+from keras_dp_ext.gradients.row_tensors import UNIT_ROUNDOFF
 
 
 def rounding_of_sum(image: tf.Tensor, gradient: tf.Tensor, taps: int) -> tf.Tensor:
