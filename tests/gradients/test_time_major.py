@@ -1,14 +1,8 @@
 """Weights that meet the data after a transposition, where the batch is not first."""
 
-import warnings
-
 import keras
-import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers, ops
-
-from keras_dp_ext.gradients import per_example_gradients
 
 TIME, FEATURES = 6, 4
 
@@ -58,39 +52,14 @@ MODELS = {
 }
 
 
-def losses_of(model, x):
-    return tf.reduce_sum(tf.square(model(x) - 0.3), axis=[1, 2])
-
-
 @pytest.mark.parametrize(
     "static, group, jit_compile", [(True, 1, True), (False, 1, False), (False, 2, True)]
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_are_those_of_a_tape(name, static, group, jit_compile, rng):
+def test_gradients_are_those_of_a_tape(
+    name, static, group, jit_compile, rng, check_against_tape
+):
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((TIME, FEATURES)), *MODELS[name]()])
     x = rng.normal(size=(4 * group, TIME, FEATURES)).astype("float32")
-    variables = model.trainable_variables
-    coefficients = np.linspace(0.5, 1.5, 4).astype("float32")
-    shape = [len(x) if static else None, TIME, FEATURES]
-
-    @tf.function(input_signature=[tf.TensorSpec(shape)], jit_compile=jit_compile)
-    def run(x):
-        gradients = per_example_gradients(losses_of(model, x), variables, group)
-        return gradients.norm_squared(), gradients.weighted_sum(coefficients)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # No slow path.
-        norms, sums = run(x)
-    rows = []
-    for start in range(0, len(x), group):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(losses_of(model, x[start : start + group]))
-        rows.append(tape.gradient(loss, [v.value for v in variables]))
-    truth = [np.stack(column) for column in zip(*rows, strict=True)]
-    np.testing.assert_allclose(
-        norms, sum(np.sum(np.reshape(t, (4, -1)) ** 2, 1) for t in truth), rtol=1e-4
-    )
-    for found, expected in zip(sums, truth, strict=True):
-        expected = np.tensordot(coefficients, expected, 1)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    check_against_tape(model, x, static, group, jit_compile)
