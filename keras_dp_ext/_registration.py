@@ -38,8 +38,12 @@ _CLASSES = {
     "data": ("PrivatePCA", "Scattering"),
     "optimizers": (
         *(f"{mechanism}{base}" for mechanism in ("DP", "Composed") for base in _BASES),
+        "BLTSGD",
+        "BandMFAdam",
+        "BandMFSGD",
         "ComposedAdamBC",
         "DPAdamBC",
+        "DPFTRLSGD",
         "DirectionalAdam",
         "DirectionalSGD",
         "EncodedAdam",

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients.losses import SeparatedLoss
+from keras_dp_ext.optimizers.another_thread import in_another_thread
 
 
 def examples_mask(context: FitContext | None) -> tf.Tensor | None:
@@ -108,10 +109,16 @@ def _total_of_examples(tracker: keras.metrics.Mean) -> keras.Variable:
     for variable in tracker.variables:
         if variable.name == _TOTAL_NAME:
             return variable
-    with tf.init_scope():
-        return tracker.add_variable(
-            shape=(), initializer="zeros", dtype="float32", name=_TOTAL_NAME
-        )
+    strategy = tf.distribute.get_strategy()
+
+    def add() -> keras.Variable:
+        with strategy.scope():
+            return tracker.add_variable(
+                shape=(), initializer="zeros", dtype="float32", name=_TOTAL_NAME
+            )
+
+    # TensorFlow lets nobody create variables in a thread that traces a function again.
+    return in_another_thread(add)
 
 
 def warn_of_unweighted_metrics(model: keras.Model) -> None:

@@ -259,8 +259,8 @@ def _added(values: Any, others: Any) -> list[tf.Tensor]:
 
 
 def _divided(values: Sequence[tf.Tensor], number: float) -> list[tf.Tensor]:
-    """By one constant for each precision, not by one for each variable."""
-    numbers = {dtype: tf.constant(number, dtype) for dtype in {v.dtype for v in values}}
+    """By one number for each precision, not by one for each variable."""
+    numbers = {dtype: tf.cast(number, dtype) for dtype in {v.dtype for v in values}}
     return [value / numbers[value.dtype] for value in values]
 
 

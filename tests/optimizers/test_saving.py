@@ -13,8 +13,7 @@ Y = np.random.default_rng(1).normal(size=(12, 1)).astype("float32")
 OPTIMIZERS = [
     name
     for name in dp.optimizers.__all__
-    if isinstance(getattr(dp.optimizers, name), type)
-    and name not in ("PrivateOptimizer", "TanhFilteredSGD")
+    if hasattr(getattr(dp.optimizers, name), "mechanism_class")
 ]
 
 
