@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -142,13 +143,27 @@ def _for_every_microbatch(losses_of, losses, variables, group):
             for gradient, variable in zip(found, variables, strict=True)
         ]
 
-    return tf.map_fn(
+    return _map_fn(
         gradients_of,
         tf.range(tf.shape(losses)[0] // group),
         fn_output_signature=[
             tf.TensorSpec(variable.shape, tf.float32) for variable in variables
         ],
     )
+
+
+def _map_fn(function: Any, elements: tf.Tensor, **arguments: Any) -> Any:
+    """`tf.map_fn`, which leaves nothing behind where `function` raises.
+
+    TensorFlow's own leaves a setting of the variable scope behind, with which
+    `strategy.scope()` fails ever after.
+    """
+    scope = tf.compat.v1.get_variable_scope()
+    before = scope.caching_device
+    try:
+        return tf.map_fn(function, elements, **arguments)
+    finally:
+        scope.set_caching_device(before)
 
 
 def _batched_inputs(ops, batch: int | None) -> list[tf.Tensor]:

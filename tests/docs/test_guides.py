@@ -55,8 +55,16 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
+def with_marks(page):
+    """Replicas of one process wait for each other: they get one of their own."""
+    uses_replicas = "MirroredStrategy" in page.read_text()
+    return pytest.param(page, marks=[pytest.mark.replicas] if uses_replicas else [])
+
+
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.stem
+    "page",
+    [with_marks(p) for p in PAGES if blocks(p, "python")],
+    ids=lambda p: p.stem,
 )
 def test_the_guide_runs(page, place):
     namespace = {}
