@@ -25,6 +25,8 @@ _CORRELATED = {
 }
 _MECHANISMS = (*INDEPENDENT, *_CORRELATED)
 _NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
+# Written again, as are the samplings above: to import them takes a second of `--help`.
+# A test compares.
 _SAMPLINGS = (
     "poisson",
     "shuffled",

@@ -380,3 +380,14 @@ def test_a_delta_that_protects_nobody_gets_a_warning(capsys):
     assert main([*arguments, "1e-4"]) == 0
     with pytest.warns(UserWarning, match=r"not below 1 / 1000.* Use at most 0\.0001"):
         assert main([*arguments, "0.001"]) == 0
+
+
+def test_names_that_are_written_again_are_those_of_the_library():
+    from keras_dp_ext import mechanisms
+    from keras_dp_ext.accounting.training_plan import SAMPLINGS
+    from keras_dp_ext.cli import _training
+
+    assert _training._SAMPLINGS == SAMPLINGS
+    correlated = (mechanisms.BandMF, mechanisms.DPFTRL, mechanisms.BLT)
+    found = {one.name: one.default_sampling for one in correlated}
+    assert found == _training._CORRELATED
