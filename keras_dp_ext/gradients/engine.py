@@ -153,10 +153,17 @@ def _inputs_of_calls(uses: Sequence[Use]) -> list[tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Norms:
-    """Squared norms that somebody has asked for, with their scales."""
+    """Squared norms that somebody has asked for, with their scales.
+
+    Attributes:
+        scales: For each variable, or `None`.
+        values: `[rows]`.
+        places: Numbers of the variables over which they go; `None` for all.
+    """
 
     scales: list[tf.Tensor | None] | None
     values: tf.Tensor
+    places: list[int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -224,8 +231,11 @@ class LazyGradients(PerExampleGradients):
             tf.zeros([self._rows]) if one is None else one.norm_squared()
             for one in self._by_variable
         ]
-        self._total_norm_squared(parts)  # Which the probe tests.
-        return [tf.where(self._finite, part, 0.0) for part in parts]
+        self._total_norm_squared(parts)  # Which tells what is finite.
+        parts = [tf.where(self._finite, part, 0.0) for part in parts]
+        # Each clips a part of the row by itself: the probe tests them one by one.
+        self.norms += [Norms(None, part, [n]) for n, part in enumerate(parts)]
+        return parts
 
     def norm_squared(self, scales=None):
         return self._total_norm_squared(self._raw_norms_squared(scales), scales)

@@ -174,20 +174,27 @@ class GradientTrials:
         except _NO_DOUBLE:
             share = _SHARE_OF_HALVES if self._has_halves() else _SHARE
             norm, expected = self._norms(trial, number, False)
-            allowed = share * expected + 16 * self._rounding_of_norm(trial, False)
+            rounding = self._rounding_of_norm(trial, number, False)
+            allowed = share * expected + 16 * rounding
             if abs(norm - expected) <= allowed:
                 return
         norm, expected = self._norms(trial, number, False)
-        raise probe_errors.wrong_norms(self._variables, norm**2, expected**2)
+        variables = [self._variables[place] for place in self._places(number)]
+        raise probe_errors.wrong_norms(variables, norm**2, expected**2)
 
     def _norm_agrees(self, trial, number: int, double: bool) -> bool:
         norm, expected = self._norms(trial, number, double)
         return agreement.norms_agree(
             norm,
             expected,
-            lambda: self._rounding_of_norm(trial, double),
-            lambda: _SPARE * self._rounding_of_norm(trial, False) if double else 0.0,
+            lambda: self._rounding_of_norm(trial, number, double),
+            lambda: (
+                _SPARE * self._rounding_of_norm(trial, number, False) if double else 0.0
+            ),
         )
+
+    def _places(self, number: int) -> list[int]:
+        return self._functions.places_of_norms()[number]
 
     def _norms(
         self, trial, number: int, double: bool, truth=None
@@ -197,15 +204,16 @@ class GradientTrials:
         norm = float(np.sqrt(trial.plain(double).norms_squared[number][trial.row]))
         scales = self._functions.scales_of(trial.scales)[number]
         squares = [
-            np.sum(np.square(value / scale, dtype=np.float64))
-            for value, scale in zip(truth, scales, strict=True)
+            np.sum(np.square(truth[place] / scales[place], dtype=np.float64))
+            for place in self._places(number)
         ]
         return norm, float(np.sqrt(sum(squares)))
 
-    def _rounding_of_norm(self, trial, double: bool) -> float:
+    def _rounding_of_norm(self, trial, number: int, double: bool) -> float:
+        truth = trial.single(double).truth
         squares = [
-            value.size * trial.rounding(place, double) ** 2
-            for place, value in enumerate(trial.single(double).truth)
+            truth[place].size * trial.rounding(place, double) ** 2
+            for place in self._places(number)
         ]
         return float(np.sqrt(sum(squares)))
 

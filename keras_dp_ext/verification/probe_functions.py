@@ -136,6 +136,11 @@ class ProbeFunctions:
             for one in self._norms
         ]
 
+    def places_of_norms(self) -> list[list[int]]:
+        """For each time that norms were asked for, the variables they go over."""
+        everywhere = list(range(len(self._shapes)))
+        return [everywhere if one.places is None else one.places for one in self._norms]
+
     def gradients(
         self,
         data: Sequence[tf.Tensor],

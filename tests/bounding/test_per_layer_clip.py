@@ -88,6 +88,38 @@ def test_an_example_moves_the_sum_by_the_whole_clip_at_most():
     assert 0.7 < found.shift <= 1.001
 
 
+def test_norms_that_are_wrong_for_two_layers_and_right_in_total_are_caught(monkeypatch):
+    """Half of what the first layer has is told of the second one."""
+    from keras_dp_ext.gradients.contributions import OuterProducts
+
+    norm, moved = OuterProducts.norm_squared, []
+
+    def sabotaged(self, scale=None):
+        value = norm(self, scale)
+        if moved:
+            return value + moved.pop()
+        moved.append(0.5 * value)
+        return 0.5 * value
+
+    layers = [keras.layers.Dense(n, use_bias=False) for n in (4, 1)]
+    model = keras.Sequential([keras.Input([3]), *layers])
+    model.compile(
+        dp.optimizers.make_private(
+            keras.optimizers.SGD, bound=PerLayerClip(0.7), noise=dp.noise.Gaussian(1.1)
+        ),
+        "mse",
+    )
+    x, y = data()
+    model.build([None, 3])
+    before = model.get_weights()
+    with monkeypatch.context() as patched:
+        patched.setattr(OuterProducts, "norm_squared", sabotaged)
+        with pytest.raises(ValueError, match="norms are wrong"):
+            model.fit(x, y, batch_size=11, verbose=0)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_it_saves_loads_and_refuses_other_models(tmp_path):
     x, y = data()
     model = model_with(PerLayerClip(0.7, (2, 2), (1.0, 3.0)))
