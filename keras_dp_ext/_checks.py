@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
 from collections.abc import Iterable
@@ -64,6 +65,23 @@ def check_in(argument: str, value: Any, interval: str) -> None:
         raise ValueError(
             f"Argument `{argument}` must be in {interval}. Received: {argument}={value}"
         )
+
+
+def check_starts(starts: Any, argument: str, values: Any) -> tuple[int, ...]:
+    """The `starts` of a table, or an error unless they ascend from 0, one for each value."""
+    checked = tuple(int(start) for start in starts)
+    ascending = all(a < b for a, b in itertools.pairwise(checked))
+    if checked[:1] != (0,) or not ascending:
+        raise ValueError(
+            "Argument `starts` must be ascending and begin with 0. "
+            f"Received: starts={starts}"
+        )
+    if len(values) != len(checked):
+        raise ValueError(
+            f"Argument `{argument}` must have as many entries as `starts`. "
+            f"Received: {argument}={values}"
+        )
+    return checked
 
 
 def check_one_of(argument: str, value: Any, choices: Iterable[str]) -> None:

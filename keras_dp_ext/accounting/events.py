@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import bisect
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from keras_dp_ext import noise as noises
+from keras_dp_ext._checks import check_starts
 from keras_dp_ext._value import Value, deserialize
 from keras_dp_ext.accounting.profile import Profile, common_grid
 from keras_dp_ext.noise import Noise
@@ -248,19 +248,9 @@ class ScheduledRelease(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "starts", tuple(int(s) for s in self.starts))
+        starts = check_starts(self.starts, "events", self.events)
+        object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "events", tuple(self.events))
-        ascending = all(a < b for a, b in itertools.pairwise(self.starts))
-        if self.starts[:1] != (0,) or not ascending:
-            raise ValueError(
-                "Argument `starts` must be ascending and begin with 0. "
-                f"Received: starts={self.starts}"
-            )
-        if len(self.events) != len(self.starts):
-            raise ValueError(
-                "Argument `events` must have as many entries as `starts`. "
-                f"Received: events={self.events}"
-            )
 
     def at(self, release: int) -> Event:
         """What release number `release` is, counted from 0."""

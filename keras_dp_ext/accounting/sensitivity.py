@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.profile import Profile
-from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Laplace, Noise
+from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Laplace, Noise, NoiseSequence
 
 
 class Sensitivity:
@@ -54,7 +54,7 @@ def gaussian_release(
 
 def release_of(
     sensitivity: Sensitivity,
-    noise: Noise | CorrelatedNoise,
+    noise: Noise | NoiseSequence | CorrelatedNoise,
     examples_per_microbatch: int = 1,
 ) -> events.Event:
     """The event of a noised sum of rows.
@@ -68,6 +68,12 @@ def release_of(
         ValueError: If no bound on epsilon is known for the pair.
     """
     changed = examples_per_microbatch > 1
+    if isinstance(noise, NoiseSequence):
+        releases = tuple(
+            release_of(sensitivity, one, examples_per_microbatch)
+            for one in noise.noises
+        )
+        return events.ScheduledRelease(noise.starts, releases)
     if isinstance(noise, CorrelatedNoise):
         if isinstance(sensitivity, (L1Sensitivity, L2Sensitivity)):
             row = gaussian_release(

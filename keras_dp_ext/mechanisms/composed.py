@@ -11,7 +11,7 @@ from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import release_of
 from keras_dp_ext.bounding import Bound
 from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Noise
+from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Noise, NoiseSequence
 from keras_dp_ext.refining import Refinement
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class Composed(Mechanism):
 
     Args:
         bound: A `keras_dp_ext.bounding.Bound`.
-        noise: A `keras_dp_ext.noise.Noise` or `CorrelatedNoise`, or its name, in the
-            units of the sum: with `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of
+        noise: A `keras_dp_ext.noise.Noise` or `CorrelatedNoise`, its name, or a
+            dictionary from release numbers to noises, in the units of the sum: with `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of
             `s / C`.
         refine: A `keras_dp_ext.refining.Refinement`, or `None`.
 
@@ -51,7 +51,11 @@ class Composed(Mechanism):
     def __init__(
         self,
         bound: Bound | Mapping[str, Any] | None = None,
-        noise: Noise | CorrelatedNoise | str | Mapping[str, Any] = "gaussian",
+        noise: Noise
+        | NoiseSequence
+        | CorrelatedNoise
+        | str
+        | Mapping[Any, Any] = "gaussian",
         refine: Refinement | Mapping[str, Any] | None = None,
     ):
         self.bound_stage = bounding.L2Clip() if bound is None else bounding.get(bound)
@@ -107,10 +111,10 @@ class Composed(Mechanism):
     def draw_noise(
         self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
     ) -> list[tf.Tensor]:
-        from keras_dp_ext.mechanisms.model_noise import cut, draw, total_size
+        from keras_dp_ext.mechanisms.model_noise import cut, draw_at, total_size
 
         if not self.remembers_noise:
-            return draw(self.noise, shapes, seed)
+            return draw_at(self.noise, shapes, seed, step)
         size = total_size(shapes)
         return cut(self.noise.draw(size, seed, step, self._memory), shapes)
 
@@ -125,7 +129,10 @@ class Composed(Mechanism):
     def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         if self.refine_stage is None:
             return noised
-        return self.refine_stage.refine(noised, self.noise, step)
+        refine = self.refine_stage.refine
+        if isinstance(self.noise, NoiseSequence):
+            return self.noise.select(step, lambda noise: refine(noised, noise, step))
+        return refine(noised, self.noise, step)
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
         sensitivity = self.bound_stage.sensitivity(num_parameters)

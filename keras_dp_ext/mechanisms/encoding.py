@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext import noise as noises
-from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.events import ScheduledRelease
 from keras_dp_ext.accounting.sensitivity import release_of
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.bounding.encoded import Encoding
 from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.noise import Noise, NoiseSchedule, schedule
+from keras_dp_ext.noise import Noise, NoiseSchedule, NoiseSequence, schedule
 from keras_dp_ext.refining import Denoising
-from keras_dp_ext.refining.denoising import DISTANCES
+from keras_dp_ext.refining.denoising import Distance, distance_config, get_distance
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -44,10 +41,13 @@ class Encoded(Mechanism):
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
-            codebook's norm.
+            codebook's norm. Or noises of several families, by release number, such as
+            `{0: dp.noise.Gaussian(1.1), 500: dp.noise.StudentT(9, 1.0)}`.
         denoise: The distance by which the noised sum is multiplied: "ks"
-            (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
-            is. The distance of the last step is `mechanism.denoising_factor`.
+            (Kolmogorov-Smirnov), "wasserstein", "energy", or a function of the noised
+            vector and its noise; see `keras_dp_ext.refining.Denoising`. `None` leaves
+            it as it is. The distance of the last step is
+            `mechanism.denoising_factor`.
         noise_schedule: Multiplies the noise's scale: a Keras schedule or another
             function of the release number, a dictionary from release numbers to
             factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
@@ -65,23 +65,32 @@ class Encoded(Mechanism):
     def __init__(
         self,
         codebook: Codebook | Mapping[str, Any] | None = None,
-        noise: Noise | str | Mapping[str, Any] = "student-t",
-        denoise: str | None = "ks",
+        noise: Noise | NoiseSequence | str | Mapping[Any, Any] = "student-t",
+        denoise: Distance | Mapping[str, Any] | None = "ks",
         noise_schedule: NoiseSchedule
         | Mapping[Any, Any]
         | Callable[[Any], Any]
         | None = None,
         ranking: str = "bucket",
     ):
-        if denoise is not None:
-            check_one_of("denoise", denoise, DISTANCES)
         self._bound = Encoding(codebook, ranking)
         self.codebook = self._bound.codebook
-        self.noise = noises.get(noise)
-        self.denoise = denoise
+        self.noise = _independent(noise)
+        self.denoise = None if denoise is None else get_distance(denoise, "denoise")
         self.noise_schedule = schedule.get(noise_schedule)
         self.ranking = ranking
-        self._denoising: Any = denoise and Denoising(self.noise, denoise)
+        several = self.noise.noises if isinstance(self.noise, NoiseSequence) else ()
+        if several and self.noise_schedule is not None:
+            raise ValueError(
+                "Argument `noise_schedule` must be None where `noise` has several "
+                "noises: give each of them its scale. "
+                f"Received: noise_schedule={noise_schedule}"
+            )
+        self._denoising: dict[Any, Denoising] = {
+            one: Denoising(one, self.denoise)
+            for one in several or (self.noise,)
+            if self.denoise is not None
+        }
         self._denoising_factor = None
 
     @classmethod
@@ -90,7 +99,7 @@ class Encoded(Mechanism):
     ) -> dict[str, Any]:
         """`l2_norm_clip` is the norm of the codebook, unless one is given."""
         arguments.setdefault("codebook", Codebook(norm=l2_norm_clip))
-        noise = noises.get(arguments.get("noise", "student-t"))
+        noise = _independent(arguments.get("noise", "student-t"))
         scale = noise_multiplier * codebooks.get(arguments["codebook"]).norm
         return {**arguments, "noise": noise.with_scale(scale)}
 
@@ -121,9 +130,9 @@ class Encoded(Mechanism):
     ) -> list[tf.Tensor]:
         import tensorflow as tf
 
-        from keras_dp_ext.mechanisms.model_noise import draw
+        from keras_dp_ext.mechanisms.model_noise import draw_at
 
-        drawn = draw(self.noise, shapes, seed)
+        drawn = draw_at(self.noise, shapes, seed, step)
         if self.noise_schedule is None:
             return drawn
         factor = self._noise_factor(step)
@@ -132,29 +141,38 @@ class Encoded(Mechanism):
     def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         if self.denoise is None:
             return noised
-        factor = self._denoising.factor(noised, self._noise_factor(step))
+        factor = self._usefulness(noised, step)
         if self._denoising_factor is not None:
             self._denoising_factor.assign(factor)
         return [factor * value for value in noised]
+
+    def _usefulness(self, noised: list[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        """The paper's oracle `O`, of the noise of this release."""
+        if isinstance(self.noise, NoiseSequence):
+            return self.noise.select(
+                step, lambda noise: self._denoising[noise].factor(noised)
+            )
+        return self._denoising[self.noise].factor(noised, self._noise_factor(step))
 
     def _noise_factor(self, step: tf.Tensor) -> Any:
         return 1.0 if self.noise_schedule is None else self.noise_schedule(step)
 
     def claim(self, num_parameters: int, examples_per_microbatch: int = 1) -> Claim:
-        release: Any = release_of(
-            self._bound.sensitivity(num_parameters),
-            self.noise,
-            examples_per_microbatch,
+        noise = self.noise
+        if self.noise_schedule is not None:
+            assert isinstance(noise, Noise)  # The constructor has seen to it.
+            noise = self.noise_schedule.of(noise)
+        release = release_of(
+            self._bound.sensitivity(num_parameters), noise, examples_per_microbatch
         )
-        if self.noise_schedule is None:
-            return Claim(release, published_conversion="classic")
-        scaled = tuple(
-            dataclasses.replace(
-                release, noise=self.noise.with_scale(factor * self.noise.scale)
-            )
-            for factor in self.noise_schedule.factors
-        )
-        return Claim(
-            ScheduledRelease(self.noise_schedule.starts, scaled),
-            published_conversion="classic",
-        )
+        return Claim(release, published_conversion="classic")
+
+    def get_config(self) -> dict[str, Any]:
+        denoise = None if self.denoise is None else distance_config(self.denoise)
+        return {**super().get_config(), "denoise": denoise}
+
+
+def _independent(identifier: Any) -> Any:
+    """A `Noise` or a `NoiseSequence`; correlated noise is an error."""
+    noise: Any = noises.get_any(identifier)
+    return noise if isinstance(noise, NoiseSequence) else noises.get(noise)

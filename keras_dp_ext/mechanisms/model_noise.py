@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext.noise import Gaussian, Noise
+from keras_dp_ext.noise import Gaussian, Noise, NoiseSequence
 
 
 def draw(
@@ -30,6 +30,15 @@ def draw(
     """
     values = noise.sample([total_size(shapes)], seed)
     return cut(values if factor is None else factor * values, shapes)
+
+
+def draw_at(
+    noise: Noise | NoiseSequence, shapes: Sequence[Any], seed: tf.Tensor, step: Any
+) -> list[tf.Tensor]:
+    """As `draw`, of the noise of release number `step`."""
+    if isinstance(noise, NoiseSequence):
+        return noise.select(step, lambda one: draw(one, shapes, seed))
+    return draw(noise, shapes, seed)
 
 
 def total_size(shapes: Sequence[Any]) -> int:

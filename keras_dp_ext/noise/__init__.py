@@ -19,6 +19,7 @@ from keras_dp_ext.noise.gaussian import Gaussian
 from keras_dp_ext.noise.hyperbolic_secant import HyperbolicSecant
 from keras_dp_ext.noise.laplace import Laplace
 from keras_dp_ext.noise.schedule import NoiseSchedule
+from keras_dp_ext.noise.sequence import NoiseSequence
 from keras_dp_ext.noise.student_t import StudentT
 from keras_dp_ext.noise.variance_gamma import VarianceGamma
 
@@ -33,6 +34,7 @@ __all__ = [
     "Laplace",
     "Noise",
     "NoiseSchedule",
+    "NoiseSequence",
     "StudentT",
     "TreeAggregation",
     "VarianceGamma",
@@ -64,8 +66,8 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
     noise = get_any(identifier)
     if not isinstance(noise, Noise):
         raise ValueError(
-            "Argument `noise` must be independent from release to release here. For "
-            "correlated noise use `dp.optimizers.BandMFSGD`, `DPFTRLSGD`, `BLTSGD`, or "
+            "Argument `noise` must be one noise that is independent from release to "
+            "release here. For correlated noise use `dp.optimizers.BandMFSGD`, `DPFTRLSGD`, `BLTSGD`, or "
             "`dp.optimizers.make_private(..., bound=dp.bounding.L2Clip(), noise=...)`. "
             f"Received: noise={identifier}"
         )
@@ -73,19 +75,31 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
 
 
 def get_any(
-    identifier: Noise | CorrelatedNoise | str | Mapping[str, Any],
-) -> Noise | CorrelatedNoise:
-    """As `get`, also for correlated noise.
+    identifier: Noise | NoiseSequence | CorrelatedNoise | str | Mapping[Any, Any],
+) -> Noise | NoiseSequence | CorrelatedNoise:
+    """As `get`, also for correlated noise and for noises that follow one another.
+
+    Args:
+        identifier: Also a `CorrelatedNoise`, a `NoiseSequence`, or a dictionary from
+            release numbers to noises, such as `{0: "gaussian", 500: "student-t"}`.
 
     Example:
 
     >>> get_any("tree")
     TreeAggregation(scale=1.0, restart_every=None)
     """
-    if isinstance(identifier, CorrelatedNoise):
+    if isinstance(identifier, CorrelatedNoise | NoiseSequence):
         return identifier
     if isinstance(identifier, str):
         identifier = {"class_name": identifier}
+    if isinstance(identifier, Mapping):
+        if identifier.get("class_name") == NoiseSequence.__name__:
+            return NoiseSequence.from_config(identifier["config"])
+        if identifier and all(isinstance(start, int) for start in identifier):
+            starts = sorted(identifier)
+            return NoiseSequence(
+                tuple(starts), tuple(get(identifier[start]) for start in starts)
+            )
     correlated = CorrelatedNoise.registry
     if isinstance(identifier, Mapping) and identifier.get("class_name") in correlated:
         return correlated[identifier["class_name"]].from_config(

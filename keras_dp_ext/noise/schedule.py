@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dp_ext._checks import check_positive
+from keras_dp_ext._checks import check_positive, check_starts
+from keras_dp_ext.noise.base import Noise
+from keras_dp_ext.noise.sequence import NoiseSequence
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -45,21 +47,7 @@ class NoiseSchedule:
     factors: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        starts = tuple(int(start) for start in self.starts)
-        if (
-            not starts
-            or starts[0] != 0
-            or any(b <= a for a, b in itertools.pairwise(starts))
-        ):
-            raise ValueError(
-                "Argument `starts` must be ascending and begin with 0. "
-                f"Received: starts={self.starts}"
-            )
-        if len(self.factors) != len(starts):
-            raise ValueError(
-                "Argument `factors` must have as many entries as `starts`. "
-                f"Received: factors={self.factors}"
-            )
+        starts = check_starts(self.starts, "factors", self.factors)
         for factor in self.factors:
             check_positive("factors", factor)
         object.__setattr__(self, "starts", starts)
@@ -108,6 +96,11 @@ class NoiseSchedule:
             for a, b in itertools.pairwise(edges)
             if b > a
         ]
+
+    def of(self, noise: Noise) -> NoiseSequence:
+        """The noises that this makes of one."""
+        noises = tuple(noise.with_scale(f * noise.scale) for f in self.factors)
+        return NoiseSequence(self.starts, noises)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The factor of release number `step`, in a graph."""

@@ -947,7 +947,7 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         epochs: float | None = None,
         steps: int | None = None,
         delta: float | None = None,
-        sampling: str = "poisson",
+        sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
         learning_rate: Any = 0.001,
@@ -985,8 +985,10 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -1589,10 +1591,13 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
-            codebook's norm.
+            codebook's norm. Or noises of several families, by release number, such as
+            `{0: dp.noise.Gaussian(1.1), 500: dp.noise.StudentT(9, 1.0)}`.
         denoise: The distance by which the noised sum is multiplied: "ks"
-            (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
-            is. The distance of the last step is `mechanism.denoising_factor`.
+            (Kolmogorov-Smirnov), "wasserstein", "energy", or a function of the noised
+            vector and its noise; see `keras_dp_ext.refining.Denoising`. `None` leaves
+            it as it is. The distance of the last step is
+            `mechanism.denoising_factor`.
         noise_schedule: Multiplies the noise's scale: a Keras schedule or another
             function of the release number, a dictionary from release numbers to
             factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
@@ -1623,7 +1628,7 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         codebook: Any = None,
         noise: Any = "student-t",
-        denoise: str | None = "ks",
+        denoise: Any = "ks",
         noise_schedule: Any = None,
         ranking: str = "bucket",
         num_microbatches: int | None = None,
@@ -1661,7 +1666,7 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         codebook: Any = None,
         noise: Any = "student-t",
-        denoise: str | None = "ks",
+        denoise: Any = "ks",
         noise_schedule: Any = None,
         ranking: str = "bucket",
         num_microbatches: int | None = None,
@@ -1739,10 +1744,13 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
-            codebook's norm.
+            codebook's norm. Or noises of several families, by release number, such as
+            `{0: dp.noise.Gaussian(1.1), 500: dp.noise.StudentT(9, 1.0)}`.
         denoise: The distance by which the noised sum is multiplied: "ks"
-            (Kolmogorov-Smirnov), "wasserstein" or "energy". `None` leaves it as it
-            is. The distance of the last step is `mechanism.denoising_factor`.
+            (Kolmogorov-Smirnov), "wasserstein", "energy", or a function of the noised
+            vector and its noise; see `keras_dp_ext.refining.Denoising`. `None` leaves
+            it as it is. The distance of the last step is
+            `mechanism.denoising_factor`.
         noise_schedule: Multiplies the noise's scale: a Keras schedule or another
             function of the release number, a dictionary from release numbers to
             factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
@@ -1773,7 +1781,7 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         codebook: Any = None,
         noise: Any = "student-t",
-        denoise: str | None = "ks",
+        denoise: Any = "ks",
         noise_schedule: Any = None,
         ranking: str = "bucket",
         num_microbatches: int | None = None,
@@ -1809,7 +1817,7 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         codebook: Any = None,
         noise: Any = "student-t",
-        denoise: str | None = "ks",
+        denoise: Any = "ks",
         noise_schedule: Any = None,
         ranking: str = "bucket",
         num_microbatches: int | None = None,
@@ -1944,7 +1952,7 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         epochs: float | None = None,
         steps: int | None = None,
         delta: float | None = None,
-        sampling: str = "poisson",
+        sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
@@ -1986,8 +1994,10 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
@@ -2081,7 +2091,7 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         epochs: float | None = None,
         steps: int | None = None,
         delta: float | None = None,
-        sampling: str = "poisson",
+        sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
@@ -2122,8 +2132,10 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
             steps: Number of updates, in place of epochs.
             delta: Target delta. By default the greatest power of ten below
                 `1 / num_examples`.
-            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`), or
-                "shuffled" (arrays in `model.fit`), which takes far more noise.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.

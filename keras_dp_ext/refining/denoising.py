@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 DISTANCES = ("ks", "wasserstein", "energy")
+
+#: A name of `DISTANCES`, or `distance(values, noise)`; see `Denoising`.
+Distance = str | Callable[[Any, Noise], Any]
 
 # Knots at which the two distribution functions are compared. They are
 # equidistant in x / (1 + |x|), so that neither the bulk nor a tail is missed; no
@@ -39,7 +42,11 @@ class Denoising:
             "wasserstein": `integral |G - F|`. "energy": the square root of
             `2 integral (G - F)**2`. The last two are in units of the noise's
             scale; for Cauchy noise the second is not finite in theory, and cut
-            off at 32767 scales here.
+            off at 32767 scales here. Or an oracle of your own, the paper's `O`:
+            a function `distance(values, noise)` from the noised vector (a float32
+            tensor) and its `Noise` to a scalar tensor. It must not use private
+            data. To be saved with a model it must be registered with
+            `keras.saving.register_keras_serializable`.
 
     Raises:
         ValueError: If `distance` is not known.
@@ -49,10 +56,11 @@ class Denoising:
     - Nasr, Shokri, Houmansadr (2020), section 3.2.
     """
 
-    def __init__(self, noise: Noise, distance: str = "ks"):
-        check_one_of("distance", distance, DISTANCES)
+    def __init__(self, noise: Noise, distance: Distance = "ks"):
         self.noise = noise
-        self.distance = distance
+        self.distance = get_distance(distance)
+        if callable(self.distance):
+            return
         # Inner knots in units of the scale, ascending; the middle one is 0.
         knots = np.arange(1, _CELLS) * (2.0 / _CELLS) - 1.0
         knots = knots / (1.0 - np.abs(knots))
@@ -76,8 +84,11 @@ class Denoising:
         """
         import tensorflow as tf
 
-        unit = 1.0 / (self.noise.scale * noise_factor)
         flat = tf.concat([tf.reshape(x, [-1]) for x in noised], axis=0)
+        if callable(self.distance):
+            found = self.distance(flat / noise_factor, self.noise)
+            return tf.reshape(tf.cast(found, tf.float32), [])
+        unit = 1.0 / (self.noise.scale * noise_factor)
         counts = _histogram(flat * unit)
         size = sum(x.shape.num_elements() for x in noised)
         half = _CELLS // 2
@@ -92,6 +103,33 @@ class Denoising:
         if self.distance == "wasserstein":
             return tf.reduce_sum(weights * gap)
         return tf.sqrt(2.0 * tf.reduce_sum(weights * tf.square(gap)))
+
+
+def get_distance(
+    identifier: Distance | Mapping[str, Any], argument: str = "distance"
+) -> Distance:
+    """The distance that `identifier` stands for: a name, a function, a saved function.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if isinstance(identifier, Mapping):
+        import keras
+
+        identifier = keras.saving.deserialize_keras_object(dict(identifier))
+    if callable(identifier):
+        return identifier
+    check_one_of(argument, identifier, DISTANCES)
+    return identifier
+
+
+def distance_config(distance: Distance) -> Any:
+    """What JSON can hold, and `get_distance` turns back."""
+    if isinstance(distance, str):
+        return distance
+    import keras
+
+    return keras.saving.serialize_keras_object(distance)
 
 
 def _histogram(values: tf.Tensor) -> tf.Tensor:

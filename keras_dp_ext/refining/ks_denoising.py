@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.refining.base import Refinement
-from keras_dp_ext.refining.denoising import DISTANCES, Denoising
+from keras_dp_ext.refining.denoising import (
+    Denoising,
+    Distance,
+    distance_config,
+    get_distance,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -20,16 +24,20 @@ class KSDenoising(Refinement):
     """Multiplies the noised sum by its distance from the noise distribution.
 
     Args:
-        distance: "ks" (Kolmogorov-Smirnov, the paper's), "wasserstein" or "energy".
+        distance: "ks" (Kolmogorov-Smirnov, the paper's), "wasserstein", "energy", or
+            a function of the noised vector and its noise; see `Denoising`.
 
     References:
         Nasr, Shokri, Houmansadr (2020), section 3.2.
     """
 
-    distance: str = "ks"
+    distance: Distance = "ks"
 
     def __post_init__(self) -> None:
-        check_one_of("distance", self.distance, DISTANCES)
+        object.__setattr__(self, "distance", get_distance(self.distance))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"distance": distance_config(self.distance)}
 
     def refine(
         self, noised: list[tf.Tensor], noise: Noise, step: tf.Tensor

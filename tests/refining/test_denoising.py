@@ -1,10 +1,12 @@
 """Denoising factors are the distances that SciPy computes."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import stats
 
+import keras_dp_ext as dp
 from keras_dp_ext import noise
 from keras_dp_ext.refining import Denoising
 
@@ -99,3 +101,38 @@ def test_overflowing_values_give_a_finite_factor(distance):
 def test_unknown_distances_are_refused():
     with pytest.raises(ValueError, match="`distance` must be one of"):
         Denoising(noise.Gaussian(), "median")
+
+
+@keras.saving.register_keras_serializable("tests")
+def excess_power(values, noise):
+    """An oracle of one's own: how much more power there is than noise alone has."""
+    power = tf.reduce_mean(tf.square(values)) / noise.standard_deviation**2
+    return tf.maximum(power - 1.0, 0.0)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_any_function_of_the_noised_vector_is_an_oracle(jit_compile, tmp_path):
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(50)])
+    before = model.get_weights()
+    optimizer = dp.optimizers.EncodedSGD(
+        learning_rate=1.0,
+        noise=dp.noise.Gaussian(0.2),
+        denoise=excess_power,
+        noise_schedule={0: 3.0},
+        noise_seed=0,
+    )
+    model.compile(optimizer, "mse", jit_compile=jit_compile)
+    data = np.random.default_rng(0).standard_normal([8, 2])
+    model.fit(data, np.ones([8, 50]), batch_size=8, verbose=0)
+    factor = optimizer.mechanism.denoising_factor
+    moved = [8 * (a - b) for a, b in zip(before, model.get_weights(), strict=True)]
+    noised = np.concatenate([part.ravel() for part in moved]) / factor
+    assert factor == pytest.approx(np.mean(noised**2) / 0.6**2 - 1.0, rel=1e-3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.mechanism.denoise is excess_power
+
+
+def test_a_refinement_saves_its_oracle():
+    refinement = dp.refining.KSDenoising(excess_power)
+    assert dp.refining.get(refinement.serialize()) == refinement
