@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_dp_ext._checks import check_one_of
+from keras_dp_ext._saved_functions import function_config, function_from_config
 from keras_dp_ext.noise import Noise
 
 if TYPE_CHECKING:
@@ -114,9 +115,7 @@ def get_distance(
         ValueError: If it is none of these.
     """
     if isinstance(identifier, Mapping):
-        import keras
-
-        identifier = keras.saving.deserialize_keras_object(dict(identifier))
+        identifier = function_from_config(identifier)
     if callable(identifier):
         return identifier
     check_one_of(argument, identifier, DISTANCES)
@@ -125,11 +124,7 @@ def get_distance(
 
 def distance_config(distance: Distance) -> Any:
     """What JSON can hold, and `get_distance` turns back."""
-    if isinstance(distance, str):
-        return distance
-    import keras
-
-    return keras.saving.serialize_keras_object(distance)
+    return distance if isinstance(distance, str) else function_config(distance)
 
 
 def _histogram(values: tf.Tensor) -> tf.Tensor:
