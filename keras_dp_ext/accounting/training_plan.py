@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from keras_dp_ext._checks import check_count, check_not_negative, check_one_of
+from keras_dp_ext._names import SAMPLINGS
 from keras_dp_ext.accounting.sampling import (
     CyclicPoisson,
     FixedOrder,
@@ -15,16 +16,6 @@ from keras_dp_ext.accounting.sampling import (
     Shuffled,
     WithReplacement,
     lots_per_epoch,
-)
-
-#: The names of the ways to draw a batch.
-SAMPLINGS = (
-    "poisson",
-    "shuffled",
-    "with-replacement",
-    "full-batch",
-    "cyclic-poisson",
-    "fixed-order",
 )
 
 

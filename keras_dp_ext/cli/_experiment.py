@@ -21,6 +21,7 @@ from keras_dp_ext.accounting import (
 )
 from keras_dp_ext.accounting.default_delta import default_delta
 from keras_dp_ext.callbacks import PrivacyAccountant
+from keras_dp_ext.cli._arguments import option_name
 from keras_dp_ext.cli._settings import DEFAULT_ROWS, Settings
 from keras_dp_ext.data import (
     DataSet,
@@ -323,7 +324,7 @@ def _mechanism_arguments(recipe: Recipe, settings: Settings) -> dict[str, Any]:
         value = getattr(settings, name)
         if value is not None and name not in accepted:
             raise ValueError(
-                f"Argument `--{name.replace('_', '-')}` does not apply to "
+                f"Argument `{option_name(name)}` does not apply to "
                 f"{settings.mechanism}."
             )
         if value is not None:

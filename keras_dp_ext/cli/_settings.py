@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_dp_ext._data_set_names import NAMES, check_name
-from keras_dp_ext.cli._training import (
-    _NOISES,
-    _number,
-    _positive_int,
-    add_mechanism_argument,
+from keras_dp_ext.cli._arguments import (
+    add_delta_and_accountant,
+    add_mechanism,
+    add_noise,
+    add_noise_multiplier,
+    number,
+    option_name,
+    positive_int,
 )
 
 #: Used where neither a target nor a noise is given.
@@ -96,8 +99,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(
-                    f"Argument `--{name.replace('_', '-')}` must be positive and "
-                    f"finite. Received: {value}"
+                    f"Argument `{option_name(name)}` must be positive and finite. "
+                    f"Received: {value}"
                 )
         if self.delta is not None and not 0 < self.delta < 1:
             raise ValueError(
@@ -171,7 +174,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
     )
     data.add_argument(
         "--examples-per-user",
-        type=_positive_int,
+        type=positive_int,
         metavar="K",
         help=f"the most rows of one person in a lot. Default: {DEFAULT_ROWS}",
     )
@@ -188,41 +191,24 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
     )
     privacy = parser.add_argument_group("privacy")
     if not several:
-        add_mechanism_argument(privacy)
-    privacy.add_argument(
-        "--noise", choices=_NOISES, help="encoding: the noise. Default: student-t"
-    )
+        add_mechanism(privacy)
+    add_noise(privacy)
     privacy.add_argument(
         "--target-epsilon",
-        type=_number,
+        type=number,
         metavar="EPSILON",
         help="the noise is calibrated to it. "
         f"Default: {DEFAULT_TARGET_EPSILON:g}, unless noise is given",
     )
     if not several:
-        privacy.add_argument(
-            "--noise-multiplier",
-            type=_number,
-            metavar="SIGMA",
-            help="noise over L2 norm of one example, in place of a target",
-        )
+        add_noise_multiplier(privacy, ", in place of a target")
+    add_delta_and_accountant(privacy, "examples (or people)")
     privacy.add_argument(
-        "--delta",
-        type=_number,
-        help="default: the greatest power of ten below 1 / examples (or people)",
-    )
-    privacy.add_argument(
-        "--accountant",
-        choices=("rdp", "pld"),
-        default="rdp",
-        help="default: rdp. pld is tighter, for gaussian noise",
-    )
-    privacy.add_argument(
-        "--l2-norm-clip", type=_number, metavar="C", help="bound of one example"
+        "--l2-norm-clip", type=number, metavar="C", help="bound of one example"
     )
     privacy.add_argument(
         "--pca-noise-multiplier",
-        type=_number,
+        type=number,
         metavar="SIGMA",
         help="noise of the private PCA, for models that have one",
     )
@@ -235,16 +221,16 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         help="a further argument of the mechanism, such as direction=adaclip",
     )
     training = parser.add_argument_group("training")
-    training.add_argument("--epochs", type=_positive_int, metavar="N")
+    training.add_argument("--epochs", type=positive_int, metavar="N")
     training.add_argument(
         "--batch-size",
-        type=_positive_int,
+        type=positive_int,
         metavar="N",
         help="expected number of examples (or people) in a lot",
     )
     training.add_argument(
         "--accumulation-steps",
-        type=_positive_int,
+        type=positive_int,
         default=1,
         metavar="N",
         help="spread a lot over N batches, to save memory",
@@ -252,7 +238,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
     training.add_argument(
         "--optimizer", metavar="NAME", help="a Keras optimizer, such as SGD or Adam"
     )
-    training.add_argument("--learning-rate", type=_number, metavar="RATE")
+    training.add_argument("--learning-rate", type=number, metavar="RATE")
     if not several:
         training.add_argument(
             "--seed",

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from keras_dp_ext._own_code import is_own
+from keras_dp_ext._names import INDEPENDENT_MECHANISMS
+from keras_dp_ext.cli._arguments import MECHANISM_NAMES, add_mechanism
+from keras_dp_ext.cli._mechanisms import WITH_PUBLISHED_FORM, options_of
 from keras_dp_ext.cli._quiet import import_tensorflow
-from keras_dp_ext.cli._training import (
-    _MECHANISMS,
-    _NOISES,
-    INDEPENDENT,
-    add_mechanism_argument,
-    plain,
-)
+from keras_dp_ext.cli._training import plain
 
-# The published direction needs a full-batch gradient before every release.
-_ONE_RELEASE = ", one release"
+if TYPE_CHECKING:
+    from keras_dp_ext.mechanisms.base import Mechanism
 
 _DESCRIPTION = """Attacks every mechanism, and compares with what it claims.
 
@@ -44,11 +41,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_mechanism_argument(
+    add_mechanism(
         parser,
         action="append",
         default=None,
-        help=f"{', '.join(_MECHANISMS)}, or module:Class; may be repeated. Default: "
+        help=f"{MECHANISM_NAMES}, or module:Class; may be repeated. Default: "
         "all of ours with independent noise, proven and as published",
     )
     parser.add_argument(
@@ -99,15 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
     from keras_dp_ext.audit.confidence import confidence_of_each
 
     results = []
-    audited = [
-        (label, mechanism)
-        for label, mechanism in _mechanisms(arguments)
-        if arguments.guarantee in (None, getattr(mechanism, "guarantee", "proven"))
-    ]
+    audited = list(_mechanisms(arguments))
     if not audited:
         raise ValueError(
-            "Argument `--guarantee published` applies to `--mechanism` tanh, "
-            "directional: what others publish is proven. "
+            "Argument `--guarantee published` applies to `--mechanism` "
+            f"{', '.join(WITH_PUBLISHED_FORM)}: what others publish is proven. "
             f"Received: {', '.join(arguments.mechanism)}"
         )
     confidence = confidence_of_each(arguments.confidence, len(audited))
@@ -120,13 +113,17 @@ def run(arguments: argparse.Namespace) -> int:
             "  verdict"
         )
     for label, mechanism in audited:
+        steps, rate = arguments.steps, arguments.sampling_rate
+        # A direction needs the gradient of the whole data set before every release.
+        if mechanism.needs_direction and (steps, rate) != (1, 1.0):
+            label, steps, rate = f"{label}, one release", 1, 1.0
         audit = audit_mechanism(
             mechanism,
             [(arguments.parameters,)],
             delta=arguments.delta,
             runs=arguments.runs,
-            steps=1 if _ONE_RELEASE in label else arguments.steps,
-            sampling_rate=1.0 if _ONE_RELEASE in label else arguments.sampling_rate,
+            steps=steps,
+            sampling_rate=rate,
             confidence=confidence,
             seed=arguments.seed,
         )
@@ -148,44 +145,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(result["verdict"] == "REFUTED" for result in results) else 0
 
 
-def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, object]]:
+def _mechanisms(arguments: argparse.Namespace) -> Iterator[tuple[str, Mechanism]]:
     """What is audited, each under the name that it has in the table."""
-    from keras_dp_ext import noise
-    from keras_dp_ext.analysis import PublishedBudget
-    from keras_dp_ext.mechanisms import describe
-    from keras_dp_ext.mechanisms.directional import Directional
-    from keras_dp_ext.mechanisms.dpsgd import DPSGD
-    from keras_dp_ext.mechanisms.encoding import Encoded
-    from keras_dp_ext.mechanisms.quantile import Quantile
-    from keras_dp_ext.mechanisms.tanh import Tanh
-
-    chosen = arguments.mechanism or INDEPENDENT
-    sigma = arguments.noise_multiplier
-    for name in filter(is_own, chosen):
-        own = describe.mechanism_class(name)
-        yield name, own(**own.arguments_at(sigma))
-    for name in ("bandmf", "dpftrl", "blt"):
-        if name in chosen:
-            yield f"{name}, one run", describe.mechanism(name, noise_multiplier=sigma)
-    if "dpsgd" in chosen:
-        yield "dpsgd", DPSGD(noise_multiplier=sigma)
-    if "quantile" in chosen:
-        yield "quantile", Quantile(noise_multiplier=sigma, count_noise=0.8)
-    if "encoding" in chosen:
-        for name in _NOISES:
-            scaled = noise.get(name).with_scale(sigma)
-            yield f"encoding, {name}", Encoded(noise=scaled)
-    if "tanh" in chosen:
-        yield "tanh", Tanh(noise_multiplier=sigma)
-        yield "tanh, as published", Tanh(noise_multiplier=sigma, guarantee="published")
-    if "directional" in chosen:
-        yield "directional", Directional(noise_multiplier=sigma)
-        # One release of the whole data set, planned for an epsilon of 1.
-        budget = PublishedBudget(
-            epsilon=1.0, delta=arguments.delta, sampling_rate=1.0, steps=1
-        )
-        one = arguments.steps == 1 and arguments.sampling_rate == 1
-        yield (
-            "directional, as published" + ("" if one else _ONE_RELEASE),
-            Directional(guarantee="published", published_budget=budget),
-        )
+    for name in arguments.mechanism or INDEPENDENT_MECHANISMS:
+        audits = options_of(name).audits(arguments.noise_multiplier, arguments.delta)
+        for label, mechanism in audits:
+            if arguments.guarantee in (None, mechanism.guarantee):
+                yield label, mechanism

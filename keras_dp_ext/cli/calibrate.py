@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from keras_dp_ext.cli import _training
+from keras_dp_ext.cli._arguments import number, option_name
 
 if TYPE_CHECKING:
     from keras_dp_ext.accounting.events import Event
@@ -31,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--target-epsilon", type=float, required=True)
+    parser.add_argument("--target-epsilon", type=number, required=True)
     _training.add_arguments(parser)
 
 
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         name = "scale" if arguments.mechanism == "encoding" else "noise_multiplier"
         if getattr(arguments, name) is not None:
             raise ValueError(
-                f"Both the noise (`--{name.replace('_', '-')}`) and the number of steps "
+                f"Both the noise (`{option_name(name)}`) and the number of steps "
                 "are given: leave out what is to be found."
             )
         scale = calibration.calibrate_noise(

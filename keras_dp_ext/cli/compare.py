@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from keras_dp_ext.cli import _settings
+from keras_dp_ext.cli._arguments import MECHANISM_NAMES, mechanism_name, positive_int
 from keras_dp_ext.cli._output import make_directory
 from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._settings import Settings
-from keras_dp_ext.cli._training import _MECHANISMS, _positive_int, mechanism_name
 
 _EXAMPLES = """examples:
   keras-dp compare --mechanisms dpsgd,encoding,tanh,directional
@@ -48,11 +48,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         type=_mechanisms,
         default=("dpsgd", "encoding"),
         metavar="NAMES",
-        help=f"separated by commas, of {', '.join(_MECHANISMS)}, and module:Class. "
+        help=f"separated by commas, of {MECHANISM_NAMES}, and module:Class. "
         "Default: dpsgd,encoding",
     )
     parser.add_argument(
-        "--seeds", type=_positive_int, default=3, metavar="N", help="default: 3"
+        "--seeds", type=positive_int, default=3, metavar="N", help="default: 3"
     )
     _settings.add_arguments(parser, several=True)
     output = parser.add_argument_group("output")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.cli import _training
+from keras_dp_ext.cli._arguments import number
 
 if TYPE_CHECKING:
     from keras_dp_ext.accounting import BestAttack
@@ -47,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--tuning-runs",
-        type=_training._number,
+        type=number,
         metavar="MEAN",
         help="also the epsilon of publishing the best of a random number of such "
         "trainings, geometric with this mean",

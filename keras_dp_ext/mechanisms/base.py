@@ -37,8 +37,10 @@ class Mechanism(abc.ABC):
     #: Short name, used by the command line and in reports.
     name: str
 
-    #: How batches are drawn for it, unless somebody says otherwise; one of
-    #: `accounting.training_plan.SAMPLINGS`.
+    #: Which of the `GUARANTEES` it runs with.
+    guarantee: str = "proven"
+
+    #: How batches are drawn for it by default; one of `_names.SAMPLINGS`.
     default_sampling = "poisson"
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:

@@ -6,27 +6,15 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from keras_dp_ext._names import MECHANISMS
 from keras_dp_ext._own_code import import_own, is_own
 from keras_dp_ext.accounting.claim import Claim
 
 if TYPE_CHECKING:
     from keras_dp_ext.mechanisms.base import Mechanism
 
-# The formula of a claim stands in the mechanism that it is about, and only there.
-# Modules are named, not imported, so that one does not pay for the others.
-_CLASSES = {
-    "dpsgd": ("dpsgd", "DPSGD"),
-    "encoding": ("encoding", "Encoded"),
-    "tanh": ("tanh", "Tanh"),
-    "quantile": ("quantile", "Quantile"),
-    "directional": ("directional", "Directional"),
-    "bandmf": ("correlated", "BandMF"),
-    "dpftrl": ("correlated", "DPFTRL"),
-    "blt": ("correlated", "BLT"),
-}
-
 #: The mechanisms that the command line knows.
-NAMES = tuple(_CLASSES)
+NAMES = tuple(MECHANISMS)
 
 
 def mechanism_class(name: str) -> type[Mechanism]:
@@ -53,12 +41,12 @@ def mechanism_class(name: str) -> type[Mechanism]:
                 f"`keras_dp_ext.mechanisms.Mechanism`. Received: mechanism={name}"
             )
         return own
-    if name not in _CLASSES:
+    if name not in MECHANISMS:
         raise ValueError(
             f"Argument `name` must be one of {NAMES}, or `module:Class`. "
             f"Received: name={name}"
         )
-    module, class_name = _CLASSES[name]
+    module, class_name = MECHANISMS[name]
     module = importlib.import_module(f"keras_dp_ext.mechanisms.{module}")
     return getattr(module, class_name)
 

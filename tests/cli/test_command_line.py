@@ -382,12 +382,32 @@ def test_a_delta_that_protects_nobody_gets_a_warning(capsys):
         assert main([*arguments, "0.001"]) == 0
 
 
-def test_names_that_are_written_again_are_those_of_the_library():
-    from keras_dp_ext import mechanisms
-    from keras_dp_ext.accounting.training_plan import SAMPLINGS
-    from keras_dp_ext.cli import _training
+def test_every_name_stands_for_what_has_that_name():
+    from keras_dp_ext import _names, noise
+    from keras_dp_ext.mechanisms import describe
 
-    assert _training._SAMPLINGS == SAMPLINGS
-    correlated = (mechanisms.BandMF, mechanisms.DPFTRL, mechanisms.BLT)
-    found = {one.name: one.default_sampling for one in correlated}
-    assert found == _training._CORRELATED
+    for name in _names.MECHANISMS:
+        mechanism = describe.mechanism_class(name)
+        assert mechanism.name == name
+        assert mechanism.default_sampling in _names.SAMPLINGS
+    own = [one for one in vars(noise).values() if isinstance(one, type)]
+    independent = {
+        one.name
+        for one in own
+        if issubclass(one, noise.Noise) and one is not noise.Noise
+    }
+    assert independent == set(_names.NOISES)
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "quantile", "bandmf", "dpftrl", "blt"])
+def test_a_mechanism_is_sampled_as_it_is_meant_to_be(name, capsys):
+    """Unless `--sampling` says otherwise."""
+    from keras_dp_ext.mechanisms import describe
+
+    arguments = ["epsilon", "--mechanism", name, "--noise-multiplier", "4", "--json"]
+    data = ["--num-examples", "6000", "--batch-size", "256", "--steps", "5"]
+    assert main([*arguments, *data]) == 0
+    sampling = json.loads(capsys.readouterr().out)["sampling"]
+    assert sampling == describe.mechanism_class(name).default_sampling
+    assert main([*arguments, *data, "--sampling", "full-batch"]) == 0
+    assert json.loads(capsys.readouterr().out)["sampling"] == "full-batch"
