@@ -24,6 +24,7 @@ SCRIPTS = (
     "nasr_figures",
     "nasr_figure6",
     "amian_figures",
+    "xiang_figures1_2",
     "xiang_table2",
     "xiang_figures",
     "xiang_ill_conditioned",

@@ -10,6 +10,7 @@ from keras_dp_ext.analysis.distortion_rate import (
     DistortionRate,
     distortion_rate_bound,
     gaussian_entropy,
+    rate_distortion_bound,
 )
 from keras_dp_ext.analysis.mutual_information import mutual_information_bound
 from keras_dp_ext.analysis.plot import (
@@ -34,4 +35,5 @@ __all__ = [
     "mutual_information_bound",
     "plot_distortion",
     "published_budget",
+    "rate_distortion_bound",
 ]

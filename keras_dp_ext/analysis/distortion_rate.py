@@ -63,20 +63,9 @@ def distortion_rate_bound(
         Xiang et al. (2021), Theorem 3 and Eq. 15; Cover and Thomas, "Elements
         of Information Theory", section 10.3.3.
     """
-    weights = np.atleast_1d(np.asarray(weights, np.float64))
-    entropies = np.atleast_1d(np.asarray(entropies, np.float64))
     if not rate >= 0:
         raise ValueError(f"Argument `rate` must be at least 0. Received: rate={rate}")
-    if weights.shape != entropies.shape or weights.ndim != 1:
-        raise ValueError(
-            "Arguments `weights` and `entropies` must be vectors of the same "
-            f"length. Received shapes: {weights.shape} and {entropies.shape}"
-        )
-    with np.errstate(divide="ignore"):  # A weight of 0 has log_power -inf: unsent.
-        # Eq. 15a: beta_i, the distortion of a coordinate of which nothing is said.
-        log_power = (
-            2 * np.log(np.abs(weights)) + 2 * entropies - math.log(2 * math.pi * math.e)
-        )
+    log_power = _log_power(weights, entropies)
     log_level = _log_water_level(rate, log_power)
     per_coordinate = np.exp(np.minimum(log_power, log_level))  # Eq. 15b.
     return DistortionRate(
@@ -84,6 +73,66 @@ def distortion_rate_bound(
         water_level=math.exp(log_level),
         per_coordinate=per_coordinate,
     )
+
+
+def rate_distortion_bound(
+    distortion: float, weights: npt.ArrayLike, entropies: npt.ArrayLike
+) -> float:
+    """No release with at most this distortion tells fewer nats than this: `R*(D)`.
+
+    The inverse of `distortion_rate_bound`, whose arguments it shares.
+
+    Args:
+        distortion: `D`, the sum of the coordinates' distortions.
+        weights: `w_i`.
+        entropies: `h_i`, in nats.
+
+    Returns:
+        The rate in nats; 0 where nothing needs to be told, infinite for no distortion.
+
+    Raises:
+        ValueError: If `distortion` is negative or the arrays do not match.
+
+    Example:
+
+    >>> rate = rate_distortion_bound(2.0, [1, 1], gaussian_entropy([2, 1]))
+    >>> round(math.exp(rate), 6)
+    2.0
+
+    References:
+        Xiang et al. (2021), Lemma 4 and Eq. 16.
+    """
+    if not distortion >= 0:
+        raise ValueError(
+            "Argument `distortion` must be at least 0. "
+            f"Received: distortion={distortion}"
+        )
+    log_power = _log_power(weights, entropies)
+    power = np.sort(np.exp(log_power[np.isfinite(log_power)]))
+    if distortion >= power.sum() * (1 - 1e-12):  # The sum is rounded.
+        return 0.0
+    if distortion == 0:
+        return math.inf
+    # With the m weakest coordinates unsent, the others share what is left (Eq. 16c).
+    unsent = np.concatenate([[0.0], np.cumsum(power)])[:-1]
+    levels = (distortion - unsent) / np.arange(power.size, 0, -1)
+    level = levels[np.flatnonzero(levels < power)[0]]
+    return float(0.5 * np.sum(np.log(np.maximum(power / level, 1.0))))
+
+
+def _log_power(weights: npt.ArrayLike, entropies: npt.ArrayLike) -> np.ndarray:
+    """Eq. 15a: log beta_i, the distortion of a coordinate of which nothing is said."""
+    weights = np.atleast_1d(np.asarray(weights, np.float64))
+    entropies = np.atleast_1d(np.asarray(entropies, np.float64))
+    if weights.shape != entropies.shape or weights.ndim != 1:
+        raise ValueError(
+            "Arguments `weights` and `entropies` must be vectors of the same "
+            f"length. Received shapes: {weights.shape} and {entropies.shape}"
+        )
+    with np.errstate(divide="ignore"):  # A weight of 0 has log_power -inf: unsent.
+        return (
+            2 * np.log(np.abs(weights)) + 2 * entropies - math.log(2 * math.pi * math.e)
+        )
 
 
 def _log_water_level(rate: float, log_power: np.ndarray) -> float:

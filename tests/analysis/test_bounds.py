@@ -57,6 +57,25 @@ def test_water_filling_agrees_with_a_numerical_optimiser(rate):
     assert bound.distortion == pytest.approx(result.fun, rel=1e-5)
 
 
+@pytest.mark.parametrize("rate", [1e-6, 0.1, 1.0, 7.0, 60.0])
+def test_lemma_4_is_the_inverse_of_theorem_3(rate):
+    rng = np.random.default_rng(5)
+    weights = np.append(rng.uniform(0.2, 3.0, 6), 0.0)
+    entropies = analysis.gaussian_entropy(rng.uniform(0.2, 3.0, 7))
+    distortion = analysis.distortion_rate_bound(rate, weights, entropies).distortion
+    found = analysis.rate_distortion_bound(distortion, weights, entropies)
+    assert found == pytest.approx(rate, rel=1e-6)
+
+
+def test_lemma_4_at_its_ends():
+    entropies = analysis.gaussian_entropy([2.0, 1.0])
+    assert analysis.rate_distortion_bound(5.0, [1, 1], entropies) == 0.0
+    assert analysis.rate_distortion_bound(9.0, [1, 1], entropies) == 0.0
+    assert analysis.rate_distortion_bound(0.0, [1, 1], entropies) == math.inf
+    with pytest.raises(ValueError, match="distortion=-1"):
+        analysis.rate_distortion_bound(-1, [1, 1], entropies)
+
+
 def test_gaussian_noise_cannot_beat_the_distortion_rate_bound():
     """Additive noise has an exact rate, and its best estimator is linear."""
     variances = np.logspace(-4, 0, 30)
