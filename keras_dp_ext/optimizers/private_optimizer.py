@@ -17,6 +17,7 @@ from keras_dp_ext.accounting import FullBatch
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.accounted_optimizer import AccountedOptimizer
 from keras_dp_ext.optimizers.base_update import BaseUpdate
+from keras_dp_ext.optimizers.build_scope import build_scope
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
 from keras_dp_ext.optimizers.noise_source import NoiseSource
@@ -354,7 +355,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     def _ensure_built(self, variables: Sequence[Any]) -> None:
         if not self.built:
-            with tf.name_scope(self.name):
+            with build_scope(variables), tf.name_scope(self.name):
                 self.build(variables)
             self.built = True
         self._check_variables_are_known(variables)

@@ -13,6 +13,7 @@ from keras_dp_ext.gradients import per_example_gradients
 from keras_dp_ext.gradients.graph.cudnn import without_cudnn
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.optimizers import padding
+from keras_dp_ext.optimizers.build_scope import all_initialized
 from keras_dp_ext.optimizers.collector import paused_collector
 from keras_dp_ext.optimizers.lot_size import (
     examples_per_microbatch,
@@ -69,7 +70,7 @@ def trace_step(
         context: What is known of the running `fit`.
     """
     optimizer._ensure_built(variables)
-    if not _all_initialized(variables):
+    if not all_initialized(variables):
         # TensorFlow traces a function that creates variables twice, and runs
         # only the second trace. Nothing may be updated by this one.
         with tf.control_dependencies(
@@ -144,12 +145,6 @@ def _count_dropped(optimizer: Any, gradients: PerExampleGradients) -> None:
     if counter is not None:
         dropped = tf.logical_not(gradients.finite_rows())
         counter.assign_add(tf.math.count_nonzero(dropped))
-
-
-def _all_initialized(variables: Sequence[keras.Variable]) -> bool:
-    with tf.init_scope():
-        values = [getattr(variable, "value", variable) for variable in variables]
-        return all(bool(value.is_initialized()) for value in values)
 
 
 def _penalty_gradients(
