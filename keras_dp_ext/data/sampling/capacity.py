@@ -41,6 +41,10 @@ import math
 
 from scipy import stats
 
+# Slots of a batch are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
+# equal parts.
+_ROUND_TO = 8
+
 
 def overflow_delta(num_examples: int, rate: float, capacity: int) -> float:
     """The delta that one release adds because a lot has `capacity` slots.
@@ -64,6 +68,11 @@ def smallest_capacity(num_examples: int, rate: float, max_delta: float) -> int:
     >>> smallest_capacity(num_examples=60_000, rate=256 / 60_000, max_delta=1e-12)
     362
     """
+    if not 0.0 < max_delta < 1.0:
+        raise ValueError(
+            "Argument `max_overflow_delta` must be between 0 and 1. "
+            f"Received: max_overflow_delta={max_delta}"
+        )
     # `num_examples + 1` slots hold every example and a neighbour's extra one.
     low, high = math.ceil(rate * num_examples), num_examples + 1
     while low < high:
@@ -73,3 +82,8 @@ def smallest_capacity(num_examples: int, rate: float, max_delta: float) -> int:
         else:
             low = middle + 1
     return low
+
+
+def slots_for(capacity: int, accumulation_steps: int) -> int:
+    """Slots of one batch, if that many batches hold a lot of `capacity`."""
+    return _ROUND_TO * math.ceil(capacity / (_ROUND_TO * accumulation_steps))

@@ -12,11 +12,14 @@ import tensorflow as tf
 from keras_dp_ext._checks import check_integer
 from keras_dp_ext.accounting.records import new_id
 from keras_dp_ext.accounting.sampling import CyclicPoisson
-from keras_dp_ext.data.sampling import arrays, checks, pipeline
-from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
-from keras_dp_ext.data.sampling.class_weight import with_class_weight
-from keras_dp_ext.data.sampling.label import SamplingLabel, attach
-from keras_dp_ext.data.sampling.poisson_batches import ROUND_TO, draw_lots
+from keras_dp_ext.data.sampling import pipeline
+from keras_dp_ext.data.sampling.capacity import (
+    overflow_delta,
+    slots_for,
+    smallest_capacity,
+)
+from keras_dp_ext.data.sampling.poisson_batches import draw_lots
+from keras_dp_ext.data.sampling.population import Population
 
 
 def cyclic_poisson_batches(
@@ -73,20 +76,20 @@ def cyclic_poisson_batches(
     >>> len(lots)
     20
     """
-    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
-    sample_weight = with_class_weight(sample_weight, class_weight, y)
-    checks.batch_size(batch_size, num_examples)
+    population = Population.of(x, y, sample_weight, class_weight)
+    population.check_batch_size(batch_size)
     check_integer("cycle", cycle)
     check_integer("accumulation_steps", accumulation_steps)
-    rate = batch_size * cycle / num_examples
+    size = population.size
+    rate = batch_size * cycle / size
     if rate > 1:
         raise ValueError(
             "Argument `cycle` must be at most the number of examples over `batch_size` "
-            f"({num_examples // batch_size}): a group has to fill a lot. "
+            f"({size // batch_size}): a group has to fill a lot. "
             f"Received: cycle={cycle}"
         )
     if steps_per_epoch is None:
-        steps_per_epoch = max(1, round(num_examples / batch_size / cycle)) * cycle
+        steps_per_epoch = max(1, round(size / batch_size / cycle)) * cycle
     check_integer("steps_per_epoch", steps_per_epoch)
     if steps_per_epoch % cycle:
         raise ValueError(
@@ -94,46 +97,35 @@ def cyclic_poisson_batches(
             "epoch begins with the first group. "
             f"Received: steps_per_epoch={steps_per_epoch}"
         )
-    largest = math.ceil(num_examples / cycle)
+    largest = math.ceil(size / cycle)
     needed = smallest_capacity(largest, rate, max_overflow_delta)
-    physical = ROUND_TO * math.ceil(needed / (ROUND_TO * accumulation_steps))
-    capacity = physical * accumulation_steps
-    groups = np.array_split(pipeline.generator(seed).permutation(num_examples), cycle)
+    slots = slots_for(needed, accumulation_steps)
+    capacity = slots * accumulation_steps
+    groups = np.array_split(pipeline.generator(seed).permutation(size), cycle)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         step = 0
         for num_lots in pipeline.blocks(steps_per_epoch):
             lots = []
             for number in range(step, step + num_lots):
-                group = np.append(groups[number % cycle], num_examples)
+                group = np.append(groups[number % cycle], size)
                 places = draw_lots(rng, 1, len(group) - 1, rate, capacity)
                 lots.append(group[places].astype(np.int32))
             step += num_lots
-            yield np.concatenate(lots).reshape([-1, physical])
+            yield np.concatenate(lots)
 
-    dataset = pipeline.batches_from_indices(
-        draw,
-        x,
-        y,
-        sample_weight,
-        num_batches=steps_per_epoch * accumulation_steps,
-        physical_batch_size=physical,
-        masked=True,
-        seed=seed,
+    sampling = CyclicPoisson(
+        rate=rate,
+        cycle=cycle,
+        overflow_delta=overflow_delta(largest, rate, capacity),
+        groups=new_id(),
     )
-    return attach(
-        dataset,
-        SamplingLabel(
-            sampling=CyclicPoisson(
-                rate=rate,
-                cycle=cycle,
-                overflow_delta=overflow_delta(largest, rate, capacity),
-                groups=new_id(),
-            ),
-            num_examples=num_examples,
-            expected_batch_size=batch_size,
-            accumulation_steps=accumulation_steps,
-            steps_per_epoch=steps_per_epoch,
-            masked=True,
-        ),
+    return population.batches(
+        draw,
+        sampling,
+        batch_size=batch_size,
+        slots=slots,
+        steps_per_epoch=steps_per_epoch,
+        accumulation_steps=accumulation_steps,
+        seed=seed,
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_dp_ext.accounting.records import new_id
 from keras_dp_ext.accounting.sampling import FixedOrder
+from keras_dp_ext.data.sampling.population import Population
 from keras_dp_ext.data.sampling.shuffled_batches import slotted_batches
 
 
@@ -63,17 +64,10 @@ def fixed_order_batches(
     FixedOrder(steps_per_epoch=11)
     """
     return slotted_batches(
-        x,
-        y,
+        Population.of(x, y, sample_weight, class_weight, user_ids, examples_per_user),
+        lambda steps, rate, unit: FixedOrder(steps, order=new_id(), unit=unit),
         batch_size,
-        sample_weight,
         accumulation_steps,
         seed,
-        class_weight,
-        user_ids,
-        examples_per_user,
-        sampling_of=lambda steps, rate, unit: FixedOrder(
-            steps, order=new_id(), unit=unit
-        ),
         reshuffled=False,
     )

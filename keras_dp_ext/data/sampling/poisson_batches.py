@@ -11,15 +11,13 @@ import tensorflow as tf
 
 from keras_dp_ext._checks import check_integer
 from keras_dp_ext.accounting.sampling import Poisson, lots_per_epoch
-from keras_dp_ext.data.sampling import arrays, checks, pipeline
-from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
-from keras_dp_ext.data.sampling.class_weight import with_class_weight
-from keras_dp_ext.data.sampling.label import SamplingLabel, attach
-from keras_dp_ext.data.sampling.people import people_of
-
-# Capacities are rounded up to a multiple of this, so that 2, 4 or 8 replicas get
-# equal parts.
-ROUND_TO = 8
+from keras_dp_ext.data.sampling import pipeline
+from keras_dp_ext.data.sampling.capacity import (
+    overflow_delta,
+    slots_for,
+    smallest_capacity,
+)
+from keras_dp_ext.data.sampling.population import Population
 
 
 def poisson_batches(
@@ -129,36 +127,27 @@ def poisson_batches(
     >>> lots.dp_sampling.num_examples, lots.dp_sampling.sampling.unit
     (200, 'person')
     """
-    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
-    sample_weight = with_class_weight(sample_weight, class_weight, y)
-    people = people_of(user_ids, num_examples, examples_per_user)
-    rows_per_slot = 1 if people is None else people.rows_per_person
-    if people is not None:
-        num_examples = people.count
+    population = Population.of(
+        x, y, sample_weight, class_weight, user_ids, examples_per_user
+    )
     if sampling_rate is None:
-        checks.batch_size(batch_size, num_examples)
-        public_size, rate = num_examples, batch_size / num_examples
+        population.check_batch_size(batch_size)
+        public_size, rate = population.size, batch_size / population.size
     else:
-        public_size = _public_size(batch_size, sampling_rate, num_examples)
+        public_size = _public_size(batch_size, sampling_rate, population.size)
         rate = float(sampling_rate)
     check_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
         steps_per_epoch = (
-            lots_per_epoch(num_examples, batch_size)
+            lots_per_epoch(population.size, batch_size)
             if sampling_rate is None
             else max(1, round(1 / rate))
         )
     check_integer("steps_per_epoch", steps_per_epoch)
-    if not 0.0 < max_overflow_delta < 1.0:
-        raise ValueError(
-            "Argument `max_overflow_delta` must be between 0 and 1. "
-            f"Received: max_overflow_delta={max_overflow_delta}"
-        )
-
     needed = smallest_capacity(public_size, rate, max_overflow_delta)
+    rows_per_slot = population.rows_per_unit
     if physical_batch_size is None:
-        slots = ROUND_TO * math.ceil(needed / (ROUND_TO * accumulation_steps))
-        physical_batch_size = slots * rows_per_slot
+        physical_batch_size = slots_for(needed, accumulation_steps) * rows_per_slot
     check_integer("physical_batch_size", physical_batch_size)
     if physical_batch_size % rows_per_slot:
         raise ValueError(
@@ -166,10 +155,11 @@ def poisson_batches(
             "a person's rows stay together. Received: physical_batch_size="
             f"{physical_batch_size}, examples_per_user={examples_per_user}"
         )
-    capacity = physical_batch_size // rows_per_slot * accumulation_steps
+    slots = physical_batch_size // rows_per_slot
+    capacity = slots * accumulation_steps
     if capacity < needed:
         least = math.ceil(needed / accumulation_steps) * rows_per_slot
-        drawn = "examples" if people is None else "people"
+        drawn = "examples" if population.people is None else "people"
         raise ValueError(
             f"Argument `physical_batch_size` must be at least {least} for lots of "
             f"{batch_size} expected {drawn} in {accumulation_steps} batches: a smaller "
@@ -178,40 +168,25 @@ def poisson_batches(
         )
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
-        order = None if people is None else people.shuffled(rng)
         for num_lots in pipeline.blocks(steps_per_epoch):
-            lots = draw_lots(rng, num_lots, num_examples, rate, capacity)
-            if people is not None:
-                lots = people.rows_of(lots, order, rng)
-            yield lots.reshape([-1, physical_batch_size])
+            yield draw_lots(rng, num_lots, population.size, rate, capacity)
 
-    dataset = pipeline.batches_from_indices(
-        draw,
-        x,
-        y,
-        sample_weight,
-        num_batches=steps_per_epoch * accumulation_steps,
-        physical_batch_size=physical_batch_size,
-        masked=True,
-        seed=seed,
+    sampling = Poisson(
+        rate=rate,
+        # It grows with the size: that of the bound holds for all below.
+        overflow_delta=overflow_delta(public_size, rate, capacity),
+        rate_from_size=sampling_rate is None,
+        unit=population.unit,
     )
-    return attach(
-        dataset,
-        SamplingLabel(
-            sampling=Poisson(
-                rate=rate,
-                # It grows with the size: that of the bound holds for all below.
-                overflow_delta=overflow_delta(public_size, rate, capacity),
-                rate_from_size=sampling_rate is None,
-                unit="example" if people is None else "person",
-            ),
-            num_examples=public_size,
-            expected_batch_size=batch_size,
-            accumulation_steps=accumulation_steps,
-            steps_per_epoch=steps_per_epoch,
-            masked=True,
-            rows_per_unit=rows_per_slot,
-        ),
+    return population.batches(
+        draw,
+        sampling,
+        batch_size=batch_size,
+        slots=slots,
+        steps_per_epoch=steps_per_epoch,
+        accumulation_steps=accumulation_steps,
+        seed=seed,
+        num_examples=public_size,
     )
 
 

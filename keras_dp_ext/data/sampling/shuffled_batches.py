@@ -10,10 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
-from keras_dp_ext.data.sampling import arrays, checks, pipeline
-from keras_dp_ext.data.sampling.class_weight import with_class_weight
-from keras_dp_ext.data.sampling.label import SamplingLabel, attach
-from keras_dp_ext.data.sampling.people import people_of
+from keras_dp_ext.data.sampling import pipeline
+from keras_dp_ext.data.sampling.population import Population, slots_of_a_batch
 
 
 def shuffled_batches(
@@ -63,92 +61,59 @@ def shuffled_batches(
         ValueError: If an argument is out of range.
     """
     return slotted_batches(
-        x,
-        y,
+        Population.of(x, y, sample_weight, class_weight, user_ids, examples_per_user),
+        lambda steps, rate, unit: Shuffled(steps, rate, unit=unit),
         batch_size,
-        sample_weight,
         accumulation_steps,
         seed,
-        class_weight,
-        user_ids,
-        examples_per_user,
-        sampling_of=lambda steps, rate, unit: Shuffled(steps, rate, unit=unit),
-        reshuffled=True,
     )
 
 
 def slotted_batches(
-    x: Any,
-    y: Any,
-    batch_size: int,
-    sample_weight: Any,
-    accumulation_steps: int,
-    seed: int | tuple[int, ...] | None,
-    class_weight: Mapping[int, float] | None,
-    user_ids: Any,
-    examples_per_user: int | None,
-    *,
+    population: Population,
     sampling_of: Callable[[int, float, str], Sampling],
-    reshuffled: bool,
+    batch_size: int,
+    accumulation_steps: int,
+    seed: pipeline.Seed,
+    reshuffled: bool = True,
 ) -> tf.data.Dataset:
     """Every example in a slot of each epoch; see `shuffled_batches`.
 
     Args:
+        population: Those who get slots.
         sampling_of: From the number of lots in an epoch, the rate and the unit to the
             sampling.
+        batch_size: Number of slots in a lot.
+        accumulation_steps: Number of batches over which a lot is spread.
+        seed: As in `shuffled_batches`.
         reshuffled: Whether each epoch draws the slots anew.
     """
-    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
-    sample_weight = with_class_weight(sample_weight, class_weight, y)
-    people = people_of(user_ids, num_examples, examples_per_user)
-    rows_per_slot = 1 if people is None else people.rows_per_person
-    if people is not None:
-        num_examples = people.count
-    checks.batch_size(batch_size, num_examples)
-    physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
-    physical_batch_size *= rows_per_slot
-    steps_per_epoch = math.ceil((num_examples + 1) / batch_size)
+    size = population.size
+    population.check_batch_size(batch_size)
+    slots = slots_of_a_batch(batch_size, accumulation_steps)
+    steps_per_epoch = math.ceil((size + 1) / batch_size)
 
     def draw_order(rng: np.random.Generator) -> np.ndarray:
-        slots = np.full([steps_per_epoch * batch_size], num_examples, np.int32)
-        slots[:num_examples] = np.arange(num_examples)
-        rng.shuffle(slots)
-        return slots.reshape([steps_per_epoch, batch_size])
+        order = np.full([steps_per_epoch * batch_size], size, np.int32)
+        order[:size] = np.arange(size)
+        rng.shuffle(order)
+        return order.reshape([steps_per_epoch, batch_size])
 
-    order = None if reshuffled else draw_order(pipeline.generator(seed))
+    fixed = None if reshuffled else draw_order(pipeline.generator(seed))
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
-        lots = draw_order(rng) if order is None else order
-        if people is not None:
-            lots = people.rows_of(lots, people.shuffled(rng), rng)
+        lots = draw_order(rng) if fixed is None else fixed
         start = 0
         for num_lots in pipeline.blocks(steps_per_epoch):
-            yield lots[start : start + num_lots].reshape([-1, physical_batch_size])
+            yield lots[start : start + num_lots]
             start += num_lots
 
-    dataset = pipeline.batches_from_indices(
+    return population.batches(
         draw,
-        x,
-        y,
-        sample_weight,
-        num_batches=steps_per_epoch * accumulation_steps,
-        physical_batch_size=physical_batch_size,
-        masked=True,
+        sampling_of(steps_per_epoch, batch_size / size, population.unit),
+        batch_size=batch_size,
+        slots=slots,
+        steps_per_epoch=steps_per_epoch,
+        accumulation_steps=accumulation_steps,
         seed=seed,
-    )
-    return attach(
-        dataset,
-        SamplingLabel(
-            sampling=sampling_of(
-                steps_per_epoch,
-                batch_size / num_examples,
-                "example" if people is None else "person",
-            ),
-            num_examples=num_examples,
-            expected_batch_size=batch_size,
-            accumulation_steps=accumulation_steps,
-            steps_per_epoch=steps_per_epoch,
-            masked=True,
-            rows_per_unit=rows_per_slot,
-        ),
     )

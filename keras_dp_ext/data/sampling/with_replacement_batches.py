@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from keras_dp_ext._checks import check_integer
 from keras_dp_ext.accounting.sampling import WithReplacement, lots_per_epoch
-from keras_dp_ext.data.sampling import arrays, checks, pipeline
-from keras_dp_ext.data.sampling.label import SamplingLabel, attach
+from keras_dp_ext.data.sampling import pipeline
+from keras_dp_ext.data.sampling.population import Population, slots_of_a_batch
 
 
 def with_replacement_batches(
@@ -50,39 +50,26 @@ def with_replacement_batches(
     References:
         [Nasr et al., 2020](https://arxiv.org/abs/2007.11524)
     """
-    x, y, sample_weight, num_examples = arrays.as_rows(x, y, sample_weight)
-    checks.batch_size(batch_size, num_examples)
-    physical_batch_size = checks.physical_batch_size(batch_size, accumulation_steps)
+    population = Population.of(x, y, sample_weight)
+    population.check_batch_size(batch_size)
+    slots = slots_of_a_batch(batch_size, accumulation_steps)
     if steps_per_epoch is None:
-        steps_per_epoch = lots_per_epoch(num_examples, batch_size)
+        steps_per_epoch = lots_per_epoch(population.size, batch_size)
     check_integer("steps_per_epoch", steps_per_epoch)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         for num_lots in pipeline.blocks(steps_per_epoch):
             yield rng.integers(
-                num_examples,
-                size=[num_lots * accumulation_steps, physical_batch_size],
-                dtype=np.int32,
+                population.size, size=[num_lots, batch_size], dtype=np.int32
             )
 
-    dataset = pipeline.batches_from_indices(
+    return population.batches(
         draw,
-        x,
-        y,
-        sample_weight,
-        num_batches=steps_per_epoch * accumulation_steps,
-        physical_batch_size=physical_batch_size,
-        masked=False,
+        WithReplacement(batch_size=batch_size, num_examples=population.size),
+        batch_size=batch_size,
+        slots=slots,
+        steps_per_epoch=steps_per_epoch,
+        accumulation_steps=accumulation_steps,
         seed=seed,
-    )
-    return attach(
-        dataset,
-        SamplingLabel(
-            sampling=WithReplacement(batch_size=batch_size, num_examples=num_examples),
-            num_examples=num_examples,
-            expected_batch_size=batch_size,
-            accumulation_steps=accumulation_steps,
-            steps_per_epoch=steps_per_epoch,
-            masked=False,
-        ),
+        masked=False,
     )
