@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from scipy import optimize
 
 from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting import accountants
@@ -62,13 +64,16 @@ def calibrate_noise(
             f"do. Received: releases={releases}"
         )
 
+    @functools.cache
     def excess(log_scale: float) -> float:
         """log(epsilon / target), which falls almost linearly in log(scale)."""
         event = event_at(math.exp(log_scale))
         entries = [*others, (event, sampling, releases)]
         spent = accountants.epsilon(entries, delta, accountant)
-        return math.log(max(spent, 1e-12) / target_epsilon)
+        evaluated[log_scale] = math.log(max(spent, 1e-12) / target_epsilon)
+        return evaluated[log_scale]
 
+    evaluated: dict[float, float] = {}
     step = math.log(2.0)
     if accountant == "pld":
         # PLD needs a little less than RDP, and is slow far away from there.
@@ -83,44 +88,19 @@ def calibrate_noise(
             others=others,
         )
         step = 0.08
-    log_scale = math.log(guess)
-    value = excess(log_scale)
-    # Bracket: `low` spends too much, `high` does not.
-    low: Any
-    high: Any
-    low, high = (None, (log_scale, value)) if value <= 0 else ((log_scale, value), None)
-    while low is None or high is None:
-        moved = high[0] - step if low is None else low[0] + step
-        if abs(moved) > 80:
+    start = end = math.log(guess)
+    direction = 1.0 if excess(start) > 0 else -1.0
+    while (excess(end) > 0) == (direction > 0):
+        start, end = end, end + direction * step
+        if abs(end) > 80:
             raise ValueError(
                 "Argument `target_epsilon` cannot be reached by any noise at this "
                 f"delta. Received: target_epsilon={target_epsilon}, delta={delta}"
             )
-        point = moved, excess(moved)
-        low, high = (low, point) if point[1] <= 0 else (point, high)
         step *= 2.0
-    for _ in range(100):
-        if high[0] - low[0] <= tolerance:
-            break
-        point = _between(low, high, tolerance)
-        point = point, excess(point)
-        low, high = (low, point) if point[1] <= 0 else (point, high)
-    return math.exp(high[0])
-
-
-def _between(
-    low: tuple[float, float], high: tuple[float, float], tolerance: float
-) -> float:
-    """Secant, pushed a little to the safe side, or the middle where it is flat."""
-    width = high[0] - low[0]
-    if not (math.isfinite(low[1]) and math.isfinite(high[1])) or width > 3:
-        return low[0] + 0.5 * width
-    root = low[0] + width * low[1] / (low[1] - high[1])
-    # From the side that is nearer, cross the root: the bracket shrinks to
-    # `tolerance` in few steps.
-    push = 0.4 * tolerance
-    root += push if root - low[0] > 0.5 * width or high[0] - root > push else -push
-    return min(max(root, low[0] + 0.02 * width), high[0] - 0.02 * width)
+    optimize.brentq(excess, start, end, xtol=0.25 * tolerance)
+    # It ends with a point on either side of the root, next to each other.
+    return math.exp(min(x for x, value in evaluated.items() if value <= 0))
 
 
 def calibrate_releases(

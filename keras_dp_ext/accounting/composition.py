@@ -46,18 +46,9 @@ def gaussian_epsilon(
         raise ValueError(
             f'Argument `rule` must be "classic" or "exact". Received: rule={rule!r}'
         )
-    shift = 1.0 / noise_multiplier
+    import dp_accounting
 
-    def excess(epsilon: float) -> float:
-        ahead = special.ndtr(0.5 * shift - epsilon / shift)
-        behind = epsilon + special.log_ndtr(-0.5 * shift - epsilon / shift)
-        return ahead - math.exp(behind) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    # At this epsilon P(loss > epsilon) alone is below delta.
-    high = 0.5 * shift**2 - shift * special.ndtri(delta)
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-12))
+    return float(dp_accounting.get_epsilon_gaussian(noise_multiplier, delta))
 
 
 def amplified(epsilon: float, rate: float, amplification: str = "published") -> float:

@@ -52,12 +52,12 @@ def epsilon_from_rdp(
         return 0.0, float(orders[0])
     if delta == 0:
         return math.inf, float(orders[-1])
-    # Vectorised, and without the second that importing dp_accounting takes; the
-    # tests compare it with `dp_accounting.rdp.compute_epsilon`.
-    epsilons = rdp - math.log(delta) / (orders - 1.0)
     if conversion == "tight":
-        epsilons += np.log1p(-1.0 / orders) - np.log(orders) / (orders - 1.0)
-        # delta <= sqrt(1 - exp(-KL)), and the KL divergence is at most the RDP.
-        epsilons = np.where(delta**2 + np.expm1(-rdp) > 0, 0.0, epsilons)
+        import dp_accounting
+
+        epsilon, order = dp_accounting.rdp.compute_epsilon(orders, rdp, delta)
+        return float(epsilon), float(order)
+    # dp_accounting has no other conversion.
+    epsilons = rdp - math.log(delta) / (orders - 1.0)
     best = int(np.argmin(epsilons))
     return max(0.0, float(epsilons[best])), float(orders[best])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import dp_accounting
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from keras_dp_ext._checks import check_in
 
@@ -107,15 +110,6 @@ def gaussian_mu(
     return np.fmax(0.0, mu)
 
 
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    """The least delta of mu-Gaussian-DP at `epsilon` (Dong et al., Corollary 1)."""
-    if mu == 0:
-        return 0.0
-    first = special.log_ndtr(mu / 2 - epsilon / mu)
-    second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-    return float(np.exp(first) * -np.expm1(min(0.0, second - first)))
-
-
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The least epsilon of mu-Gaussian-DP at `delta`: exact, not by RDP.
 
@@ -127,12 +121,5 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, delta=1e-5), 3)
     4.377
     """
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    if delta == 0 or not np.isfinite(mu):
-        return float("inf")
-    # Beyond this the privacy loss, N(mu^2 / 2, mu^2), has less than delta.
-    high = mu**2 / 2 - mu * float(special.ndtri(min(delta, 0.5)))
-    return float(
-        optimize.brentq(lambda e: gaussian_delta(e, mu) - delta, 0.0, high + 1e-9)
-    )
+    sigma = 1.0 / mu if mu else math.inf
+    return float(dp_accounting.get_epsilon_gaussian(sigma, delta))

@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     for label, mechanism in audited:
         steps, rate = arguments.steps, arguments.sampling_rate
         # A direction needs the gradient of the whole data set before every release.
-        if mechanism.needs_direction and (steps, rate) != (1, 1.0):
+        if (steps, rate) != (1, 1.0) and mechanism.needs_direction:
             label, steps, rate = f"{label}, one release", 1, 1.0
         audit = audit_mechanism(
             mechanism,

@@ -38,7 +38,7 @@ def test_gaussian_epsilon_is_that_of_the_privacy_loss_distribution(mu):
 
 
 def test_gaussian_epsilon_is_zero_where_delta_pays_for_everything():
-    total_variation = confidence.gaussian_delta(0.0, 0.5)
+    total_variation = 2 * stats.norm.cdf(0.5 / 2) - 1
     assert confidence.gaussian_epsilon(0.5, total_variation * 1.001) == 0
     assert confidence.gaussian_epsilon(0.5, total_variation * 0.999) > 0
 

@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import scipy.special
 
 from keras_dp_ext.data import Scattering
 
@@ -153,3 +154,31 @@ def test_the_layer_is_saved_and_trains_nothing(tmp_path):
 def test_what_cannot_be_scattered_is_refused(arguments, shape, message):
     with pytest.raises(ValueError, match=message):
         Scattering(**arguments)(keras.Input(shape))
+
+
+@pytest.mark.parametrize(("scales", "angles", "size"), [(2, 8, 28), (3, 6, 32)])
+def test_features_are_those_of_kymatio(scales, angles, size, monkeypatch):
+    # Its transform of volumes needs what SciPy has dropped; that of images does not.
+    if not hasattr(scipy.special, "sph_harm"):
+        monkeypatch.setattr(scipy.special, "sph_harm", None, raising=False)
+    kymatio = pytest.importorskip("kymatio.numpy")
+    images = np.random.default_rng(0).random([2, size, size]).astype(np.float32)
+    theirs = kymatio.Scattering2D(J=scales, shape=(size, size), L=angles)(images)
+    ours = np.array(Scattering(scales, angles)(images[..., np.newaxis]))
+    # Paths in the same order, but for the angle at which Kymatio begins.
+    number = {path: index for index, path in enumerate(_paths(scales, angles))}
+    later = [
+        number[tuple((j, (angle + 1) % angles) for j, angle in path)] for path in number
+    ]
+    assert theirs.shape[1] == len(later) == ours.shape[-1]
+    # It sums fewer periods of its filters.
+    np.testing.assert_allclose(
+        np.moveaxis(theirs, 1, -1), ours[..., later], atol=3e-4, rtol=0
+    )
+
+
+def _paths(scales, angles):
+    """The wavelets of each feature: none, one, or two."""
+    one = list(itertools.product(range(scales), range(angles)))
+    two = ((a, b) for a in one for b in one if a[0] < b[0])
+    return [(), *((a,) for a in one), *two]
