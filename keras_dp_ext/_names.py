@@ -11,6 +11,7 @@ from __future__ import annotations
 INDEPENDENT_MECHANISMS = {
     "dpsgd": ("dpsgd", "DPSGD"),
     "quantile": ("quantile", "Quantile"),
+    "adaclip": ("adaclip", "AdaClip"),
     "encoding": ("encoding", "Encoded"),
     "tanh": ("tanh", "Tanh"),
     "directional": ("directional", "Directional"),

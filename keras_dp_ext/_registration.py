@@ -48,6 +48,8 @@ _CLASSES = {
         "DirectionalSGD",
         "EncodedAdam",
         "EncodedSGD",
+        "AdaClipAdam",
+        "AdaClipSGD",
         "QuantileAdam",
         "QuantileSGD",
         "TanhAdam",

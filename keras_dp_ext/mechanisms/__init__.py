@@ -1,5 +1,6 @@
 """Mechanisms: each bounds, noises and refines, and says what it costs."""
 
+from keras_dp_ext.mechanisms.adaclip import AdaClip
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.composed import Composed
 from keras_dp_ext.mechanisms.correlated import BLT, DPFTRL, BandMF
@@ -13,6 +14,7 @@ __all__ = [
     "BLT",
     "DPFTRL",
     "DPSGD",
+    "AdaClip",
     "BandMF",
     "Composed",
     "Directional",

@@ -6,6 +6,7 @@ from keras_dp_ext._legacy_keras import refuse_legacy_keras as _refuse_legacy_ker
 from keras_dp_ext.mechanisms import BLT as _BLT
 from keras_dp_ext.mechanisms import DPFTRL as _DPFTRL
 from keras_dp_ext.mechanisms import DPSGD as _DPSGD
+from keras_dp_ext.mechanisms import AdaClip as _AdaClip
 from keras_dp_ext.mechanisms import BandMF as _BandMF
 from keras_dp_ext.mechanisms import Composed as _Composed
 from keras_dp_ext.mechanisms import Directional as _Directional
@@ -27,6 +28,8 @@ DPAdagrad = make_private(_keras.optimizers.Adagrad, _DPSGD)
 DPRMSprop = make_private(_keras.optimizers.RMSprop, _DPSGD)
 QuantileSGD = make_private(_keras.optimizers.SGD, _Quantile)
 QuantileAdam = make_private(_keras.optimizers.Adam, _Quantile)
+AdaClipSGD = make_private(_keras.optimizers.SGD, _AdaClip)
+AdaClipAdam = make_private(_keras.optimizers.Adam, _AdaClip)
 EncodedSGD = make_private(_keras.optimizers.SGD, _Encoded)
 EncodedAdam = make_private(_keras.optimizers.Adam, _Encoded)
 TanhSGD = make_private(_keras.optimizers.SGD, _Tanh)
@@ -52,6 +55,8 @@ __all__ = [
     "BLTSGD",
     "DPFTRLSGD",
     "DPSGD",
+    "AdaClipAdam",
+    "AdaClipSGD",
     "AdamBC",
     "BandMFAdam",
     "BandMFSGD",

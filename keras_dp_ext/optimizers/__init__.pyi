@@ -388,6 +388,313 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         1.01
         """
 
+class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` made private. Clips `(g - a) / b` to norm 1, adds noise, and undoes the transformation.
+
+    `a` is a moving average of the released gradients, and
+    `b_i = sqrt(s_i * sum_j s_j / gamma)` follows from moving standard deviations `s_i`
+    about it: the transformation with the least noise under which the expected squared
+    norm is `gamma`. Both come from earlier releases, so they cost no privacy: measured
+    in units of `b`, a row moves the sum by at most 1, and the noise has the standard
+    deviation `noise_multiplier`.
+
+    Where the published algorithm takes one row a step, a lot has many: the mean over a
+    lot of `L` rows varies `L` times less than a row, and its noise `L**2` times less,
+    which is taken into account in `s`.
+
+    `DirectionalSGD(direction="adaclip")` scales, but does not centre, and is a good deal
+    faster: here every row is made explicitly.
+
+    Args:
+        noise_multiplier: Standard deviation of the noise in units of the bound.
+        gamma: Expected squared norm after the transformation, in (0, 1]: at most that
+            share of the rows is clipped. Less means less clipping and more noise.
+        mean_decay: Decay of the mean, `beta_1`.
+        variance_decay: Decay of the variances, `beta_2`.
+        least_variance: `h_1`, below which no variance is taken.
+        greatest_variance: `h_2`, above which none is taken.
+
+    Example:
+
+    >>> import keras_dp_ext as dp
+    >>> optimizer = dp.optimizers.AdaClipSGD(learning_rate=0.1, gamma=0.5)
+    >>> optimizer.mechanism.claim(num_parameters=10).proven
+    GaussianRelease(noise_multiplier=1.1)
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Pichapati, Suresh, Yu, Reddi, Kumar, "AdaCliP: Adaptive Clipping for Private
+        SGD" (2019), Algorithms 1 and 2; Xiang et al. (2021), section 6, compare with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        noise_multiplier: float = 1.1,
+        gamma: float = 1.0,
+        mean_decay: float = 0.99,
+        variance_decay: float = 0.9,
+        least_variance: float = 1e-12,
+        greatest_variance: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        epsilon: Any = 1e-07,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AdaClipAdam",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        gamma: float = 1.0,
+        mean_decay: float = 0.99,
+        variance_decay: float = 0.9,
+        least_variance: float = 1e-12,
+        greatest_variance: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AdaClipAdam",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` made private. Clips `(g - a) / b` to norm 1, adds noise, and undoes the transformation.
+
+    `a` is a moving average of the released gradients, and
+    `b_i = sqrt(s_i * sum_j s_j / gamma)` follows from moving standard deviations `s_i`
+    about it: the transformation with the least noise under which the expected squared
+    norm is `gamma`. Both come from earlier releases, so they cost no privacy: measured
+    in units of `b`, a row moves the sum by at most 1, and the noise has the standard
+    deviation `noise_multiplier`.
+
+    Where the published algorithm takes one row a step, a lot has many: the mean over a
+    lot of `L` rows varies `L` times less than a row, and its noise `L**2` times less,
+    which is taken into account in `s`.
+
+    `DirectionalSGD(direction="adaclip")` scales, but does not centre, and is a good deal
+    faster: here every row is made explicitly.
+
+    Args:
+        noise_multiplier: Standard deviation of the noise in units of the bound.
+        gamma: Expected squared norm after the transformation, in (0, 1]: at most that
+            share of the rows is clipped. Less means less clipping and more noise.
+        mean_decay: Decay of the mean, `beta_1`.
+        variance_decay: Decay of the variances, `beta_2`.
+        least_variance: `h_1`, below which no variance is taken.
+        greatest_variance: `h_2`, above which none is taken.
+
+    Example:
+
+    >>> import keras_dp_ext as dp
+    >>> optimizer = dp.optimizers.AdaClipSGD(learning_rate=0.1, gamma=0.5)
+    >>> optimizer.mechanism.claim(num_parameters=10).proven
+    GaussianRelease(noise_multiplier=1.1)
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Pichapati, Suresh, Yu, Reddi, Kumar, "AdaCliP: Adaptive Clipping for Private
+        SGD" (2019), Algorithms 1 and 2; Xiang et al. (2021), section 6, compare with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        noise_multiplier: float = 1.1,
+        gamma: float = 1.0,
+        mean_decay: float = 0.99,
+        variance_decay: float = 0.9,
+        least_variance: float = 1e-12,
+        greatest_variance: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AdaClipSGD",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        gamma: float = 1.0,
+        mean_decay: float = 0.99,
+        variance_decay: float = 0.9,
+        least_variance: float = 1e-12,
+        greatest_variance: float = 10.0,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AdaClipSGD",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
 class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
     """`keras.optimizers.Adam` made private. Clips each row and adds noise that is correlated over `bands` releases.
 
