@@ -11,6 +11,8 @@ import keras
 from keras_dp_ext.accounting import (
     Claim,
     ComposedRelease,
+    CorrelatedRelease,
+    CyclicPoisson,
     FullBatch,
     FullBatchRelease,
     GaussianRelease,
@@ -18,6 +20,7 @@ from keras_dp_ext.accounting import (
     Poisson,
     Sampling,
 )
+from keras_dp_ext.accounting.correlated import independent_releases
 
 Entry = tuple[Claim, Sampling, int]
 
@@ -62,8 +65,12 @@ def accounted(returned: Any) -> Accounted:
         often = sampling.participations(count)
         releases += count * len(parts)
         participations += often * len(parts)
-        if isinstance(sampling, Poisson) and sampling.rate < 1:
+        if isinstance(sampling, (Poisson, CyclicPoisson)) and sampling.rate < 1:
             lots += count
+        if isinstance(claim.proven, CorrelatedRelease):
+            # A run costs what so many independent releases do.
+            event, _, often = independent_releases(claim.proven, sampling, count)
+            parts = [event]
         precision += often * sum(_precision(part) for part in parts)
     samplings = tuple(dict.fromkeys(sampling for _, sampling, _ in entries))
     return Accounted(releases, participations, lots, precision, samplings)

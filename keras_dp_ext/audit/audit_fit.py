@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from keras_dp_ext.accounting import Poisson, WithReplacement
+from keras_dp_ext.accounting import CorrelatedRelease, Poisson, WithReplacement
 from keras_dp_ext.audit.accounted import Accounted, accounted
+from keras_dp_ext.audit.correlated_tape import encoded_precision
 from keras_dp_ext.audit.excess import excess
 from keras_dp_ext.audit.fit_audit import FitAudit
 from keras_dp_ext.audit.replay import Replay
@@ -215,6 +216,11 @@ class _Findings:
         rows = [row.tobytes() for row in rows if np.any(row)]
         if len(set(rows)) < len(rows):
             self._because("two releases have the same noise")
+        for tape in self._base.tapes:
+            if np.any(np.isnan(tape.rows("deviations"))):
+                self._because(
+                    "noise that is claimed to be correlated is not that of its strategy"
+                )
 
     def compare(self, name: str, run: Replay) -> None:
         """Adds what the run with one example shows."""
@@ -237,7 +243,9 @@ class _Findings:
                 if shift > self._shift:
                     self._shift, self._worst = shift, name
                 multiplier = getattr(event, "noise_multiplier", math.inf)
-                precision += shift**2 / multiplier**2 if multiplier else 0.0
+                if multiplier and not isinstance(event, CorrelatedRelease):
+                    precision += shift**2 / multiplier**2
+            precision += _precision_of_runs(tape, before)
         self._participations = max(self._participations, participations)
         self._precision = max(self._precision, precision)
         self._check_left_behind(run)
@@ -338,6 +346,18 @@ def _shifts(tape: Any, before: Any) -> Any:
         ((part, _),) = claim.between(int(step), int(step) + 1)
         difference = ours.astype(np.float64) - theirs.astype(np.float64)
         yield excess(difference, deviation.astype(np.float64), part.proven), part.proven
+
+
+def _precision_of_runs(tape: Any, before: Any) -> float:
+    """How far an example moves runs with correlated noise, squared."""
+    event = tape.optimizer._own_claim().proven
+    if not isinstance(event, CorrelatedRelease):
+        return 0.0
+    steps = before.rows("run_steps")[: tape.count]
+    sums, others = (side.rows("sums").astype(np.float64) for side in (tape, before))
+    scales = before.rows("deviations")[: len(steps)]
+    moved = (sums[: len(steps)] - others[: len(steps)]) / scales
+    return encoded_precision(moved, steps, event)
 
 
 def _nan(value: np.ndarray) -> dict[str, bool]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dp_ext.accounting import CodebookRelease, GaussianRelease
+from keras_dp_ext.accounting import CodebookRelease, CorrelatedRelease, GaussianRelease
 
 # What rounding makes of two equal sums of float32 numbers.
 _ROUNDING = 1e-5
@@ -17,23 +17,24 @@ def excess(difference: np.ndarray, deviation: np.ndarray, event: Any) -> float:
 
     Args:
         difference: `[parameters]`, by which two neighbours' sums differ.
-        deviation: `[parameters]`, the standard deviation of Gaussian noise.
+        deviation: `[parameters]`, the standard deviation of Gaussian noise; the scale
+            of noise that is correlated.
         event: What is claimed of the release.
 
     Returns:
         0 where the sums are the same up to rounding.
 
     Raises:
-        NotImplementedError: If the event is neither Gaussian nor of a codebook.
+        NotImplementedError: If the event is of another kind.
     """
     if not np.all(np.isfinite(difference)):
         return float("inf")
     if isinstance(event, CodebookRelease):
         return dominated_excess(difference, event)
-    if not isinstance(event, GaussianRelease):
+    if not isinstance(event, (GaussianRelease, CorrelatedRelease)):
         raise NotImplementedError(
-            f"The shift of {type(event).__name__} has no unit: only GaussianRelease "
-            f"and CodebookRelease are known. Received: event={event}"
+            f"The shift of {type(event).__name__} has no unit: only GaussianRelease, "
+            f"CorrelatedRelease and CodebookRelease are known. Received: event={event}"
         )
     used = difference != 0
     with np.errstate(divide="ignore"):

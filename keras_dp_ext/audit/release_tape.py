@@ -10,7 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.audit.correlated_tape import deviations
 from keras_dp_ext.mechanisms.model_noise import standard_normals
+from keras_dp_ext.noise import secure
 
 
 class ReleaseTape:
@@ -37,12 +39,16 @@ class ReleaseTape:
         self._size = sum(v.shape.num_elements() for v in _values(optimizer))
         self._size += sum(map(math.prod, optimizer.mechanism.statistics()))
         self._drawn: tuple[tf.Tensor, tf.Tensor] | None = None
+        self._drawn_from: tuple[tf.Tensor, tf.Tensor] | None = None
         with tf.init_scope():
             self._count = self._variable([], "int32")
             self._sums, self._noise, self._deviations = (
                 self._variable([capacity, self._size], "float32") for _ in range(3)
             )
             self._steps = self._variable([capacity], "int64")
+            self._run_steps = self._variable([capacity], "int64")
+            words = secure.REPEATABLE_SEED if optimizer.secure_noise else 2
+            self._seeds = self._variable([capacity, words], "int32")
             # Also where nothing is repeated: another graph would round differently.
             self._forced = self._variable([capacity, self._size], "float32")
             self._num_forced = self._variable([], "int32")
@@ -50,6 +56,9 @@ class ReleaseTape:
                 self._forced.assign(follows._sums)
                 self._num_forced.assign(follows.count)
         mechanism = optimizer.mechanism
+        if mechanism.remembers_noise:
+            # Past noise is as secret as the data, and so is a record of it.
+            optimizer._state.unsaved += [self._noise, self._deviations]
         self._draw_noise, self._refine = mechanism.draw_noise, mechanism.refine
         # Past the mechanism's own guard: `refine` is an argument of `Composed`, too.
         object.__setattr__(mechanism, "draw_noise", self.draw_noise)
@@ -69,6 +78,11 @@ class ReleaseTape:
         """The mechanism's own noise, and how large it is in each coordinate."""
         noise = self._draw_noise(shapes, seed, step)
         flat = self._flat(noise)
+        if self.optimizer.mechanism.remembers_noise:
+            # Of several draws: how large it is is found out afterwards.
+            self._drawn = (flat, tf.fill(flat.shape, math.nan))
+            self._drawn_from = (seed, step)
+            return noise
         normals = self._flat(standard_normals(shapes, seed))
         self._drawn = (flat, flat / normals)
         return noise
@@ -84,6 +98,10 @@ class ReleaseTape:
             noise, deviation = self._drawn
             self._write(self._noise, index, noise)
             self._write(self._deviations, index, deviation)
+        if self._drawn_from is not None:
+            seed, run_step = self._drawn_from
+            self._write(self._seeds, index, seed)
+            self._write(self._run_steps, index, tf.cast(run_step, tf.int64))
         self._count.assign_add(1)
         forced = tf.gather(tf.convert_to_tensor(self._forced), index)
         forced = tf.where(index < self._num_forced, forced, flat)
@@ -121,8 +139,16 @@ class ReleaseTape:
         return count
 
     def rows(self, what: str) -> np.ndarray:
-        """`[releases, parameters]` of "sums", "noise" or "deviations"; or "steps"."""
-        return getattr(self, f"_{what}").numpy()[: self.count]
+        """`[releases, parameters]` of "sums", "noise" or "deviations".
+
+        Or `[releases]`: "steps", and "run_steps" where noise is correlated.
+        """
+        values = getattr(self, f"_{what}").numpy()[: self.count]
+        if what == "deviations" and self._drawn_from is not None:
+            strategy = self.optimizer.mechanism.noise
+            parts = (self.rows(name) for name in ("noise", "seeds", "run_steps"))
+            values = np.tile(deviations(strategy, *parts), [self._size, 1]).T
+        return values
 
 
 def _values(optimizer: Any) -> list:

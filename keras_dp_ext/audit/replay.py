@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
-from keras_dp_ext.accounting.sampling import Shuffled
+from keras_dp_ext.accounting.sampling import CyclicPoisson, FixedOrder, Shuffled
 from keras_dp_ext.audit.release_tape import ReleaseTape
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
 from keras_dp_ext.data.sampling import pipeline
@@ -209,7 +209,10 @@ class Replay:
         lots = np.where(lots == former, num_examples, lots)
         # One group is what the example is in once: a lot, or a whole pass.
         groups = lots.reshape([-1, label.accumulation_steps * lots.shape[1]])
-        if isinstance(label.sampling, Shuffled):
+        if isinstance(label.sampling, CyclicPoisson):
+            # Of one group of examples, the first, whose turn comes every so often.
+            groups = groups[:: label.sampling.cycle]
+        if isinstance(label.sampling, (FixedOrder, Shuffled)):
             groups = lots.reshape([1, -1])
         # A person has a few rows side by side, and none of another person's.
         each = label.rows_per_unit
@@ -218,7 +221,9 @@ class Replay:
         for group in groups:
             slots = group.reshape([-1, each])
             free = np.flatnonzero((slots == num_examples).all(axis=1))
-            if free.size:
+            if isinstance(label.sampling, FixedOrder):
+                slots[free[:1]] = added  # The same place in each pass.
+            elif free.size:
                 slots[random_lots.choice(free)] = added
         return [lots]
 

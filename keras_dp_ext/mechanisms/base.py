@@ -127,6 +127,10 @@ class Mechanism(abc.ABC):
         What it keeps is as secret as the data: variables with `saved=False`.
         """
 
+    def fresh_deviation(self) -> float | None:
+        """Where noise is remembered: its least standard deviation, given all before."""
+        return None
+
     def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         """Post-processing of the noised sum. It may update the state."""
         del step

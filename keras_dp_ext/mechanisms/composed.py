@@ -108,6 +108,10 @@ class Composed(Mechanism):
     def remembers_noise(self) -> bool:
         return isinstance(self.noise, CorrelatedNoise)
 
+    def fresh_deviation(self) -> float | None:
+        # The greatest entry of C on its diagonal is at most 1, in all strategies.
+        return self.noise.scale if self.remembers_noise else None
+
     def draw_noise(
         self, shapes: Sequence[Any], seed: tf.Tensor, step: tf.Tensor
     ) -> list[tf.Tensor]:

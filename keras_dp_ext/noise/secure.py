@@ -126,6 +126,28 @@ def stream(key: tf.Tensor) -> Callable[[int, tf.Tensor], tf.Tensor]:
     return words
 
 
+#: Of a seed with the key in it: two numbers and the 256 bits.
+REPEATABLE_SEED = 10
+
+
+def repeatable_stream(count: int, seed: tf.Tensor) -> tf.Tensor:
+    """A source that gives the same words again for the same seed.
+
+    For noise that is drawn a second time to cancel itself (`noise.correlated`). The
+    seed holds its key: another key, after a fork say, does not change what was drawn.
+
+    Args:
+        count: Number of words.
+        seed: `int32[10]`, two numbers and the key. To be used for one draw, and
+            repetitions of it.
+    """
+    import tensorflow as tf
+
+    words = tf.bitcast(seed, tf.uint32)
+    nonce = tf.concat([words[:2], tf.zeros([1], tf.uint32)], axis=0)
+    return tf.reshape(chacha20(words[2:], nonce, -(-count // 16)), [-1])[:count]
+
+
 def constant_words(count: int, seed: tf.Tensor) -> tf.Tensor:
     """A source of always the same word, three eighths of the way through its range.
 

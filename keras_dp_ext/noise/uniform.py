@@ -15,19 +15,27 @@ _ACTIVE = threading.local()
 
 
 @contextlib.contextmanager
-def drawing_from(source: Callable[[int, tf.Tensor], tf.Tensor]) -> Iterator[None]:
+def drawing_from(
+    source: Callable[[int, tf.Tensor], tf.Tensor], seed_words: int = 2
+) -> Iterator[None]:
     """Inside it, all noises draw from `source` instead of Philox, in float64.
 
     Args:
-        source: A function of a number of words and an `int32[2]` seed that returns
-            that many words, `uint32[count]`. See `noise.secure`.
+        source: A function of a number of words and an `int32[seed_words]` seed that
+            returns that many words, `uint32[count]`. See `noise.secure`.
+        seed_words: The length of its seeds.
     """
-    former = getattr(_ACTIVE, "source", None)
-    _ACTIVE.source = source
+    former = getattr(_ACTIVE, "source", None), seed_size()
+    _ACTIVE.source, _ACTIVE.seed_words = source, seed_words
     try:
         yield
     finally:
-        _ACTIVE.source = former
+        _ACTIVE.source, _ACTIVE.seed_words = former
+
+
+def seed_size() -> int:
+    """Of how many numbers a seed consists: 2, unless `drawing_from` says otherwise."""
+    return getattr(_ACTIVE, "seed_words", 2)
 
 
 def float_dtype() -> tf.DType:

@@ -69,6 +69,13 @@ class NoiseSource:
         # its seeds. (`stateless_fold_in` would keep 32 bits of the key.)
         return key + tf.stack([0, number])
 
+    def repeatable_seed(self) -> tf.Tensor:
+        """For `secure.repeatable_stream`: the number of a draw, and the key."""
+        number = self.take_number()
+        with tf.control_dependencies([number]):
+            key = tf.convert_to_tensor(self._key)
+        return tf.concat([tf.stack([number, 0]), key], axis=0)
+
     def key(self) -> tf.Tensor:
         """The secret key, `uint32[8]` with `secure`."""
         return tf.bitcast(tf.convert_to_tensor(self._key), tf.uint32)

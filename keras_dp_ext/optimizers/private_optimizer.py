@@ -90,11 +90,6 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         self.expected_batch_size = expected_batch_size
         self.noise_seed = noise_seed
         self.secure_noise = bool(secure_noise)
-        if self.secure_noise and mechanism.remembers_noise:
-            raise ValueError(
-                "Argument `secure_noise` must be False with correlated noise, which is "
-                "computed in float32 from past noise. Received: secure_noise=True"
-            )
         self._accumulation_steps = gradient_accumulation_steps or 1
         noise_source = NoiseSource(noise_seed, self.secure_noise)
         spending = Spending(self.name, noise_source)
@@ -264,7 +259,8 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
                 )
         self._warn_of_former_training(variables)
         super().build(variables)
-        self.mechanism.build(variables, self._add_mechanism_variable)
+        with self._release.precision():
+            self.mechanism.build(variables, self._add_mechanism_variable)
         self.mechanism.freeze()
         self._release.build(variables, self._add_mechanism_variable)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,6 +80,12 @@ class Release:
             self.lot.append(accumulator)
             self._statistics.append(accumulator)
 
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """In which a mechanism makes its memory of noise: as wide as it is drawn."""
+        if not self._secure_noise:
+            return contextlib.nullcontext()
+        return uniform.drawing_from(secure.repeatable_stream, secure.REPEATABLE_SEED)
+
     @property
     def unfinished(self) -> list[keras.Variable]:
         """What holds sums that are not noised yet."""
@@ -155,16 +162,18 @@ class Release:
         """The noise, and what has to be remembered of it once it is released."""
         shapes = [value.shape for value in sums]
         step = self._step()
-        kept: list[tf.Tensor] = []
-        if self._secure_noise:
+        remembers = self._mechanism.remembers_noise
+        if self._secure_noise and remembers:
+            seed = self._noise_source.repeatable_seed()
+            noise = self._draw_secure(secure.repeatable_stream, shapes, seed, step)
+        elif self._secure_noise:
             seed = self._noise_source.seed()
             words = secure.stream(self._noise_source.key())
             noise = self._draw_secure(words, shapes, seed, step)
         else:
             seed = self._noise_source.seed()
             noise = self._mechanism.draw_noise(shapes, seed, step)
-            if self._mechanism.remembers_noise:
-                kept = [seed, *noise]
+        kept = [seed, *noise] if remembers else []
         if self.accumulation_steps == 1:
             return noise, kept
         due = self._is_due()
@@ -184,6 +193,16 @@ class Release:
                 f"{[value.dtype.name for value in noise]}"
             )
         return noise
+
+    def _grid_scales(self, shapes: Sequence[Any], step: tf.Tensor) -> list[tf.Tensor]:
+        """How large the noise is in each coordinate, for the grid: nothing private."""
+        deviation = self._mechanism.fresh_deviation()
+        if deviation is not None:
+            return [
+                tf.fill(shape, tf.constant(deviation, tf.float64)) for shape in shapes
+            ]
+        seed = tf.zeros([2], tf.int32)  # The words are constants.
+        return self._draw_secure(secure.constant_words, shapes, seed, step)
 
     # Lots ---------------------------------------------------------------------
 
@@ -230,9 +249,7 @@ class Release:
         noised = released(noised)
         step = tf.convert_to_tensor(self._releases)
         if self._secure_noise:
-            shapes = [value.shape for value in noised]
-            seed = tf.zeros([2], tf.int32)  # The words are constants.
-            scales = self._draw_secure(secure.constant_words, shapes, seed, step)
+            scales = self._grid_scales([value.shape for value in noised], step)
             noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
         self._mechanism.use_lot_size(expected_rows)
         refined = self._mechanism.refine(noised, step)

@@ -275,8 +275,6 @@ def test_shuffled_arrays_cost_more_than_a_fixed_order_and_are_accounted():
 
 def test_what_cannot_be_correlated_is_refused():
     noise = NOISES["banded"]
-    with pytest.raises(ValueError, match="secure_noise"):
-        optimizer_of(noise, secure_noise=True)
     with pytest.raises(ValueError, match="No bound on epsilon is known"):
         dp.optimizers.make_private(
             keras.optimizers.SGD, bound=dp.bounding.Encoding(), noise=noise

@@ -125,3 +125,66 @@ def test_a_mechanism_with_a_generator_of_its_own_is_refused():
     model.compile(optimizer, loss="mse", jit_compile=False)
     with pytest.raises(ValueError, match="secure_noise"):
         model.train_on_batch(np.zeros((8, 4)), np.zeros((8, 1)))
+
+
+CORRELATED = {
+    "banded": dp.noise.Banded(bands=3, steps=6, scale=2.0),
+    "inverse": dp.noise.BandedInverse(bands=3, scale=2.0),
+    "buffered": dp.noise.BufferedToeplitz(buffers=2, steps=6, scale=2.0),
+    "tree": dp.noise.TreeAggregation(scale=2.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "jit_compile"), [*((name, False) for name in CORRELATED), ("tree", True)]
+)
+def test_correlated_noise_is_its_strategy_and_on_the_grid(name, jit_compile):
+    """Also if the key changes in between, as it does when a process forks."""
+    import keras
+
+    noise, size, steps = CORRELATED[name], 8_000, 6
+    optimizer = dp.optimizers.make_private(
+        keras.optimizers.SGD,
+        bound=dp.bounding.L2Clip(1.0),
+        noise=noise,
+        secure_noise=True,
+        learning_rate=1.0,
+    )
+    variable = keras.Variable(np.zeros(size, np.float32))
+    optimizer.build([variable])
+
+    @tf.function(jit_compile=jit_compile)
+    def release():
+        optimizer._release.add_batch(
+            [tf.zeros([size])], [], [variable], 1.0, optimizer._apply_average
+        )
+
+    rows = []
+    for step in range(steps):
+        if step == 3:
+            optimizer._noise_source.renew()
+        variable.assign(np.zeros(size, np.float32))
+        release()
+        rows.append(-variable.numpy().astype(np.float64))
+    grid = 2.0 ** (1 - secure.GRID_BITS)
+    remainders = np.array(rows) / grid
+    np.testing.assert_array_equal(remainders, np.round(remainders))
+    z = noise.encode(np.array(rows)) / noise.scale
+    np.testing.assert_allclose(z @ z.T / size, np.eye(steps), atol=5 / np.sqrt(size))
+    assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > 1e-3
+
+
+def test_a_secure_training_with_correlated_noise_keeps_wide_memories():
+    import keras
+
+    optimizer = dp.optimizers.BandMFSGD(bands=3, steps=6, secure_noise=True)
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    x = np.random.default_rng(0).normal(size=[30, 3]).astype("float32")
+    lots = dp.data.cyclic_poisson_batches(x, x[:, :1], batch_size=5, cycle=3)
+    accountant = dp.callbacks.PrivacyAccountant(delta=1e-2)
+    model.fit(lots, epochs=2, verbose=0, callbacks=[accountant])
+    assert np.isfinite(model.get_weights()[0]).all()
+    (memory,) = optimizer.mechanism._memory
+    assert memory.dtype == "float64"
+    assert np.abs(memory.numpy()).max() > 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import signal
 
+from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated import toeplitz
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
@@ -101,7 +102,7 @@ class Banded(CorrelatedNoise):
         return [
             add_variable(
                 shape=(self.bands - 1, size),
-                dtype="float32",
+                dtype=uniform.float_dtype().name,
                 name="past_noise",
                 initializer="zeros",
                 saved=False,
@@ -118,7 +119,9 @@ class Banded(CorrelatedNoise):
             # Row r holds the noise of the last release whose number is r modulo the rows.
             rows = tf.range(self.bands - 1, dtype=tf.int64)
             ago = tf.math.floormod(step - rows - 1, self.bands - 1) + 1
-            weights = tf.gather(tf.constant(self.coefficients, tf.float32), ago)
+            weights = tf.gather(
+                tf.constant(self.coefficients, uniform.float_dtype()), ago
+            )
             weights = tf.where(ago <= step, weights, tf.zeros_like(weights))
             past = tf.convert_to_tensor(memory[0])
             # What a former run has left must not count, not even as 0 times infinity.

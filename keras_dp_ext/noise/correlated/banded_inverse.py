@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import signal
 
+from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated import toeplitz
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
@@ -70,7 +71,7 @@ class BandedInverse(CorrelatedNoise):
     def make_memory(self, size: int, add_variable: Callable[..., Any]) -> list[Any]:
         return [
             add_variable(
-                shape=(self.bands, 2),
+                shape=(self.bands, uniform.seed_size()),
                 dtype="int32",
                 name="past_seeds",
                 initializer="zeros",
@@ -83,7 +84,7 @@ class BandedInverse(CorrelatedNoise):
     ) -> tf.Tensor:
         import tensorflow as tf
 
-        weights = tf.constant(self.weights, tf.float32)
+        weights = tf.constant(self.weights, uniform.float_dtype())
         seeds = tf.convert_to_tensor(memory[0])
         last = tf.cast(tf.minimum(step, self.bands - 1), tf.int32)
 

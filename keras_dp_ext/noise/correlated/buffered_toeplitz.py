@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import signal, special
 
+from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated import toeplitz
 from keras_dp_ext.noise.correlated.banded import check_momentum
 from keras_dp_ext.noise.correlated.base import (
@@ -115,7 +116,7 @@ class BufferedToeplitz(CorrelatedNoise):
         return [
             add_variable(
                 shape=(self.buffers, size),
-                dtype="float32",
+                dtype=uniform.float_dtype().name,
                 name="noise_buffers",
                 initializer="zeros",
                 saved=False,
@@ -134,7 +135,7 @@ class BufferedToeplitz(CorrelatedNoise):
     ) -> tf.Tensor:
         import tensorflow as tf
 
-        weights = tf.constant(self.weights, tf.float32)
+        weights = tf.constant(self.weights, uniform.float_dtype())
         past = tf.linalg.matvec(self._buffers(step, memory), weights, transpose_a=True)
         return self.scale * (standard_normal(size, seed) - past)
 
@@ -143,7 +144,7 @@ class BufferedToeplitz(CorrelatedNoise):
     ) -> None:
         import tensorflow as tf
 
-        decays = tf.constant(self.decays, tf.float32)[:, tf.newaxis]
+        decays = tf.constant(self.decays, drawn.dtype)[:, tf.newaxis]
         memory[0].assign(decays * self._buffers(step, memory) + drawn / self.scale)
 
 

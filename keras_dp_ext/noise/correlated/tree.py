@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
     check_whole,
@@ -87,7 +88,7 @@ class TreeAggregation(CorrelatedNoise):
     def make_memory(self, size: int, add_variable: Callable[..., Any]) -> list[Any]:
         return [
             add_variable(
-                shape=(_LEVELS, 2),
+                shape=(_LEVELS, uniform.seed_size()),
                 dtype="int32",
                 name="node_seeds",
                 initializer="zeros",
