@@ -84,6 +84,14 @@ class Mechanism(abc.ABC):
         """
         return []
 
+    @property
+    def releases_data(self) -> bool:
+        """Whether `refine` uses exact sums of the data, as some printed algorithms do.
+
+        Then nothing is private: epsilon is infinite, whatever `claim` says.
+        """
+        return False
+
     def noise_deviation(self) -> float | None:
         """Standard deviation of the noise, if it is one number for all coordinates."""
         return None

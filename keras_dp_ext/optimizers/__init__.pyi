@@ -1589,7 +1589,8 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         max_ratio: `s` stays within `[1 / max_ratio, max_ratio]`.
         pruning_ratio: Share of the coordinates that an update leaves out, for
             example 0.9, or `None`. What is not measured is neither noised nor
-            released; see `directional_pruning.py`. Proven only.
+            released; see `pruning.py`. If published, the largest coordinates
+            of the exact sum are left, as printed: epsilon is infinite.
         published_budget: A `PublishedBudget` (or a dictionary of its arguments);
             required if published.
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
@@ -1752,7 +1753,8 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         max_ratio: `s` stays within `[1 / max_ratio, max_ratio]`.
         pruning_ratio: Share of the coordinates that an update leaves out, for
             example 0.9, or `None`. What is not measured is neither noised nor
-            released; see `directional_pruning.py`. Proven only.
+            released; see `pruning.py`. If published, the largest coordinates
+            of the exact sum are left, as printed: epsilon is infinite.
         published_budget: A `PublishedBudget` (or a dictionary of its arguments);
             required if published.
         num_microbatches: Into how many microbatches a batch is cut; each is averaged

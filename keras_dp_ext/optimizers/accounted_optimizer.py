@@ -65,6 +65,8 @@ class AccountedOptimizer:
             int(np.prod(variable.shape)) for variable in self._trainable_variables
         )
         claim = self.mechanism.claim(parameters, self._claimed_group())
+        if self.mechanism.releases_data:
+            claim = claim.without_proof()
         if self.noise_seed is None:
             return claim
         caveat = " ".join(filter(None, [claim.caveat, _SEED_CAVEAT]))

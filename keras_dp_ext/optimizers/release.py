@@ -253,6 +253,8 @@ class Release:
             noised = [secure.snap(*pair) for pair in zip(noised, scales, strict=True)]
         self._mechanism.use_lot_size(expected_rows)
         refined = self._mechanism.refine(noised, step)
+        if self._mechanism.releases_data:
+            refined = released(refined)
         averages = _divided(refined, expected_rows)
         if penalties:
             averages = _added(averages, penalties)

@@ -34,6 +34,12 @@ _CAVEAT = (
     "twice the one used. Use `guarantee='proven'` for an epsilon that holds."
 )
 
+_PRUNING_CAVEAT = (
+    "Pruning as printed (Xiang et al., section 6.1) keeps the largest coordinates of "
+    "the exact sum: which ones they are is released without noise, so that the proven "
+    "epsilon is infinite. Use `guarantee='proven'`, which prunes by noised values."
+)
+
 
 class Directional(Mechanism):
     """Noise whose size differs by coordinate, at the privacy of equal noise.
@@ -67,7 +73,8 @@ class Directional(Mechanism):
         max_ratio: `s` stays within `[1 / max_ratio, max_ratio]`.
         pruning_ratio: Share of the coordinates that an update leaves out, for
             example 0.9, or `None`. What is not measured is neither noised nor
-            released; see `directional_pruning.py`. Proven only.
+            released; see `pruning.py`. If published, the largest coordinates
+            of the exact sum are left, as printed: epsilon is infinite.
         published_budget: A `PublishedBudget` (or a dictionary of its arguments);
             required if published.
 
@@ -118,12 +125,6 @@ class Directional(Mechanism):
                 "Algorithm 1 derives its noise from the total budget. "
                 f"Received: published_budget={self.published_budget}"
             )
-        if self.pruning_ratio is not None:
-            raise ValueError(
-                'Argument `pruning_ratio` needs guarantee="proven": as printed, the '
-                "support and the error memory are released without noise. "
-                f"Received: pruning_ratio={self.pruning_ratio}"
-            )
         if self.direction == "adaclip":
             raise ValueError(
                 'Argument `direction` must not be "adaclip" if '
@@ -151,9 +152,16 @@ class Directional(Mechanism):
             from keras_dp_ext.mechanisms.directional.published import (
                 PublishedDirectional,
             )
+            from keras_dp_ext.mechanisms.directional.published_pruning import (
+                PublishedPruning,
+            )
 
+            ratio = self.pruning_ratio
             self._machine = PublishedDirectional(
-                self.l2_norm_clip, self._effective_budget, weights
+                self.l2_norm_clip,
+                self._effective_budget,
+                weights,
+                None if ratio is None else PublishedPruning(ratio),
             )
         else:
             self._machine = self._proven_machine(weights)
@@ -231,7 +239,7 @@ class Directional(Mechanism):
                 gaussian_release(self.noise_multiplier, 1.0, examples_per_microbatch)
             )
         budget = self._effective_budget
-        if self.direction == "uniform":
+        if self.direction == "uniform" and self.pruning_ratio is None:
             # Equal weights make Eq. 11 to 13 isotropic: what is left of the
             # paper's error is its amplification, which is the accountant's to do.
             return Claim(
@@ -254,7 +262,7 @@ class Directional(Mechanism):
                 if self.direction == "gradient"
                 else published
             ),
-            caveat=_CAVEAT,
+            caveat=_CAVEAT if self.pruning_ratio is None else _PRUNING_CAVEAT,
         )
 
     def recorded_events(
@@ -328,6 +336,11 @@ class Directional(Mechanism):
         """Whether `release_direction` has been called for this release."""
         self._require_direction("has_direction_for")
         return self._machine.has_direction_for(step)
+
+    @property
+    def releases_data(self) -> bool:
+        """Pruning as printed does."""
+        return self.guarantee == "published" and self.pruning_ratio is not None
 
     @property
     def needs_direction(self) -> bool:

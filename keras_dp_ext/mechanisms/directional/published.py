@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_dp_ext.analysis.published_budget import PublishedBudget
 from keras_dp_ext.gradients.base import PerExampleGradients
+from keras_dp_ext.mechanisms.directional.published_pruning import PublishedPruning
 from keras_dp_ext.mechanisms.model_noise import standard_normals
 
 # Lower edges of the histogram of executed noise multipliers: 2.3% apart, from
@@ -31,6 +32,7 @@ class PublishedDirectional:
         budget: Where `tau` comes from.
         weights: `"gradient"` for a `w` that `release_direction` provides before
             each release, or one public tensor (or number) for each variable.
+        pruning: As printed, or `None` for none. With it nothing is private.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class PublishedDirectional:
         l2_norm_clip: float,
         budget: PublishedBudget,
         weights: str | Sequence[Any],
+        pruning: PublishedPruning | None = None,
     ):
+        self._pruning = pruning
         self._l2_norm_clip = l2_norm_clip
         self._budget = budget
         self._weights = weights
@@ -52,6 +56,8 @@ class PublishedDirectional:
             name="noise_multiplier_counts",
             initializer="zeros",
         )
+        if self._pruning:
+            self._pruning.build(variables, add_variable)
         if self.needs_direction:
             self._direction = [
                 add_variable(
@@ -95,6 +101,8 @@ class PublishedDirectional:
         return int(self._direction_serial.numpy()) == int(step) + 1
 
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
+        if self._pruning:
+            return self._pruning.bound(gradients, self._l2_norm_clip)
         norm = tf.sqrt(gradients.norm_squared())
         coefficients = tf.where(
             tf.math.is_finite(norm), tf.minimum(1.0, self._l2_norm_clip / norm), 0.0
@@ -137,11 +145,13 @@ class PublishedDirectional:
             tf.convert_to_tensor(self._counts)
             + tf.one_hot(bin_index, len(_EDGES), dtype=tf.int64)
         )
-        return noised
+        return self._pruning.refine(noised) if self._pruning else noised
 
     def multiplier_counts(self) -> list[tuple[float, int]]:
         """`(noise multiplier, number of releases)` for what has been executed."""
         counts = self._counts.numpy()
+        if self._pruning and counts.sum():
+            return [(0.0, int(counts.sum()))]
         return [
             (float(_EDGES[index]), int(counts[index]))
             for index in np.flatnonzero(counts)

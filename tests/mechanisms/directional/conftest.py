@@ -25,7 +25,7 @@ class Harness:
         self.mechanism.build(variables, self._add_variable)
         self.step = 0
 
-    def _add_variable(self, shape, dtype, name, initializer):
+    def _add_variable(self, shape, dtype, name, initializer, saved=True):
         variable = keras.Variable(_INITIAL[initializer](shape), dtype=dtype, name=name)
         assert name not in self.state
         self.state[name] = variable

@@ -169,7 +169,6 @@ def test_claim_before_running_promises_nothing():
     ("kwargs", "argument"),
     [
         ({}, "published_budget"),
-        ({"published_budget": BUDGET, "pruning_ratio": 0.9}, "pruning_ratio"),
         ({"published_budget": BUDGET, "direction": "adaclip"}, "direction"),
         (
             {"published_budget": {**BUDGET.serialize(), "split": 0.0}},
@@ -186,3 +185,124 @@ def test_direction_cannot_be_set_on_a_proven_mechanism(harness):
     h = harness(SHAPES)
     with pytest.raises(ValueError, match="release_direction"):
         h.mechanism.release_direction(_split(np.ones(124)), [0, 0], 0)
+
+
+def printed_pruning(lots, clip, ratio):
+    """Section 6.1 by hand: error feedback, clip, average, prune; before the noise."""
+    error = np.zeros(lots[0].shape[1])
+    for rows in lots:
+        moved = rows + error
+        norms = np.linalg.norm(moved, axis=1, keepdims=True)
+        total = (moved * np.minimum(1, clip / norms)).sum(axis=0)
+        support = np.abs(total) > np.sort(np.abs(total))[int(ratio * total.size) - 1]
+        error = np.where(support, 0.0, total) / len(rows)
+        yield total, support
+
+
+def test_pruning_as_printed_feeds_errors_back_and_noises_what_is_left(harness):
+    h = harness(
+        SHAPES,
+        direction="uniform",
+        guarantee="published",
+        published_budget=BUDGET,
+        l2_norm_clip=0.5,
+        pruning_ratio=0.75,
+    )
+    rng = np.random.default_rng(0)
+    lots = rng.normal(size=[4, 5, 124]).astype("f4")
+    for step, (total, support) in enumerate(printed_pruning(lots, 0.5, 0.75)):
+        rows = lots[step]
+        # With padding, through which nothing is fed back.
+        padded = np.concatenate([rows, np.zeros([2, 124], "f4")])
+        parts = [padded[:, :120].reshape(-1, 30, 4), padded[:, 120:]]
+        noise = _flat(h.noise([step, 1]))
+        released = _flat(h.release(parts, [step, 1]))
+        assert support.sum() == 31
+        expected = np.where(support, total + noise, 0.0)
+        np.testing.assert_allclose(released, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["uniform", "gradient"])
+def test_pruning_as_printed_has_no_proven_epsilon(direction):
+    claim = Directional(
+        direction=direction,
+        guarantee="published",
+        published_budget=BUDGET,
+        pruning_ratio=0.9,
+    ).claim(num_parameters=124)
+    plan = dp.accounting.Poisson(0.05)
+    assert dp.accounting.epsilon([(claim.proven, plan, 1)], 1e-5) == np.inf
+    assert "Pruning as printed" in claim.caveat
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+def test_fit_with_pruning_as_printed_says_infinite(jit_compile, tmp_path):
+    import keras
+
+    model = keras.Sequential([keras.Input([30]), keras.layers.Dense(4)])
+    optimizer = dp.optimizers.DirectionalSGD(
+        learning_rate=0.1,
+        direction="uniform",
+        guarantee="published",
+        published_budget=BUDGET,
+        pruning_ratio=0.75,
+    )
+    model.compile(optimizer, "mse", jit_compile=jit_compile)
+    before = _flat(model.get_weights())
+    data = np.random.default_rng(0).normal(size=[40, 30]).astype("f4")
+    log = model.fit(
+        dp.data.poisson_batches(data, data[:, :4], batch_size=20, steps_per_epoch=1),
+        verbose=0,
+        callbacks=[dp.callbacks.PrivacyAccountant(delta=1e-3)],
+    )
+    moved = _flat(model.get_weights()) != before
+    assert moved.sum() == 31  # A quarter: the support can be read off the model.
+    assert log.history["epsilon"][-1] == np.inf
+    assert np.isfinite(log.history["published_epsilon"][-1])
+    model.save(tmp_path / "model.keras")
+    names = [variable.name for variable in optimizer.variables]
+    stored = keras.models.load_model(tmp_path / "model.keras").optimizer
+    errors = [v.numpy() for v in stored.variables if "pruning_error" in v.name]
+    assert all(np.all(error == 0) for error in errors), names
+
+
+class Boastful(dp.mechanisms.DPSGD):
+    """Releases the exact sum, and claims what DP-SGD claims."""
+
+    releases_data = True
+
+    def build(self, variables, add_variable):
+        self._sums = [
+            add_variable(
+                shape=tuple(v.shape), dtype="float32", name=f"sum_{i}", saved=False
+            )
+            for i, v in enumerate(variables)
+        ]
+
+    def bound(self, gradients):
+        sums = super().bound(gradients)
+        for variable, value in zip(self._sums, sums, strict=True):
+            variable.assign(value)
+        return sums
+
+    def refine(self, noised, step):
+        return [tf.convert_to_tensor(variable) for variable in self._sums]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_mechanism_that_releases_data_has_no_finite_epsilon(declared, monkeypatch):
+    """The attack: a mechanism that says so to pass the guard, but claims an epsilon."""
+    import keras
+
+    monkeypatch.setattr(Boastful, "releases_data", declared)
+    optimizer = dp.optimizers.make_private(keras.optimizers.SGD, mechanism=Boastful)()
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    accountant = dp.callbacks.PrivacyAccountant(delta=1e-3)
+    lots = dp.data.poisson_batches(np.ones([8, 3]), np.ones([8, 1]), batch_size=4)
+    if not declared:
+        with pytest.raises(ValueError, match="from the data"):
+            model.fit(lots, verbose=0, callbacks=[accountant])
+        return
+    log = model.fit(lots, verbose=0, callbacks=[accountant])
+    assert log.history["epsilon"][-1] == np.inf
