@@ -33,6 +33,8 @@ def cyclic_poisson_batches(
     seed: int | tuple[int, ...] | None = None,
     max_overflow_delta: float = 1e-12,
     class_weight: Mapping[int, float] | None = None,
+    user_ids: Any = None,
+    examples_per_user: int | None = None,
 ) -> tf.data.Dataset:
     """Lots from groups of examples that take turns, each a Poisson sample of its group.
 
@@ -60,6 +62,9 @@ def cyclic_poisson_batches(
             `poisson_batches`.
         max_overflow_delta: Greatest delta that one step may add by overflow.
         class_weight: Weight of each class in the loss; see `poisson_batches`.
+        user_ids: `[N]` integers or strings: to whom each row belongs. It is people then
+            who make up the groups and are drawn; see `poisson_batches`.
+        examples_per_user: The most rows of one person in a lot.
 
     Returns:
         A `tf.data.Dataset` of `(x, y, sample_weight)` with the attribute
@@ -76,7 +81,9 @@ def cyclic_poisson_batches(
     >>> len(lots)
     20
     """
-    population = Population.of(x, y, sample_weight, class_weight)
+    population = Population.of(
+        x, y, sample_weight, class_weight, user_ids, examples_per_user
+    )
     population.check_batch_size(batch_size)
     check_integer("cycle", cycle)
     check_integer("accumulation_steps", accumulation_steps)
@@ -84,7 +91,8 @@ def cyclic_poisson_batches(
     rate = batch_size * cycle / size
     if rate > 1:
         raise ValueError(
-            "Argument `cycle` must be at most the number of examples over `batch_size` "
+            "Argument `cycle` must be at most the number of examples (with `user_ids`, "
+            "of people) over `batch_size` "
             f"({size // batch_size}): a group has to fill a lot. "
             f"Received: cycle={cycle}"
         )
@@ -119,6 +127,7 @@ def cyclic_poisson_batches(
         cycle=cycle,
         overflow_delta=overflow_delta(largest, rate, capacity),
         groups=new_id(),
+        unit=population.unit,
     )
     return population.batches(
         draw,

@@ -328,6 +328,57 @@ def test_shuffled_people_take_part_once_an_epoch():
     assert sampling.unit == "person"
 
 
+def cyclic_lots(x, y, ids, **arguments):
+    return dp.data.cyclic_poisson_batches(
+        x, y, batch_size=5, cycle=3, user_ids=ids, examples_per_user=SLOTS, **arguments
+    )
+
+
+def test_people_of_a_cycle_come_in_their_turn_only():
+    x, y, ids = data()
+    x[:, 0] = ids
+    lots = cyclic_lots(x, y, ids)
+    turns = {person: set() for person in range(PEOPLE)}
+    counts = []
+    for _ in range(40):
+        for step, (inputs, _, weights) in enumerate(lots):
+            rows = inputs.numpy()[weights.numpy() > 0]
+            people = set(rows[:, 0].astype(int))
+            counts.append(len(people))
+            for person in people:
+                turns[person].add(step % 3)
+                assert np.sum(rows[:, 0] == person) == min(SLOTS, np.sum(ids == person))
+    assert all(len(turn) == 1 for turn in turns.values())
+    assert np.mean(counts) == pytest.approx(5, abs=0.5)
+    sampling = lots.dp_sampling.sampling
+    assert (sampling.unit, sampling.rate) == ("person", 0.5)
+
+
+@pytest.mark.parametrize("order", ["cyclic", "fixed"])
+def test_audit_of_correlated_noise_on_neighbours_that_differ_in_a_person(order):
+    accountants = []
+
+    def train(x, y, ids):
+        lots = cyclic_lots(x, y, ids)
+        if order == "fixed":
+            lots = dp.data.fixed_order_batches(
+                x, y, batch_size=11, user_ids=ids, examples_per_user=SLOTS
+            )
+        accountants.append(dp.callbacks.PrivacyAccountant(delta=1e-2))
+        optimizer = dp.optimizers.BandMFSGD(bands=3, steps=6, learning_rate=0.1)
+        return fit(optimizer, lots, accountants[-1:], epochs=2)
+
+    x, y, ids = data()
+    found = dp.audit.audit_fit(
+        train, (x, y), user_ids=ids, rows_of_person=20, examples=["huge"]
+    )
+    assert found.within_claim, str(found)
+    assert found.participations == found.accounted.participations > 1
+    assert 0.9 < found.shift < 1.001
+    text = " ".join(accountants[0].statement().split())
+    assert "one person" in text and "one example" not in text
+
+
 def test_microbatches_of_another_kind_are_refused():
     x, y, ids = data()
     with pytest.raises(ValueError, match="all rows of a person are one microbatch"):
