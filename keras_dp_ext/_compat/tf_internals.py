@@ -166,6 +166,40 @@ def graph_of_function(function: Any) -> Any | None:
     return getattr(function, "graph", None)
 
 
+def graph_of_legacy_function(
+    graph: Any, name: str, shapes: list[list[int | None] | None]
+) -> Any | None:
+    """The graph of a function that TensorFlow made in the style of its first version.
+
+    The CTC loss does. Its loop calls a wrapper, and the wrapper has an op whose *type*
+    is the name of the function inside. What this returns is a copy to read.
+
+    Relies on `_DefinedFunction.definition`, its `_sub_functions`, and on
+    `function_def_to_graph` (2.16).
+
+    Args:
+        graph: That calls it.
+        name: Of the function.
+        shapes: What is known about the shapes of its inputs.
+
+    Returns:
+        `None` if it is no such function.
+    """
+    function = find_function(graph, name)
+    if function is None or not hasattr(function, "_sub_functions"):
+        return None
+    library = scratch_graph(f"library_of_{name}")
+    for inner in function._sub_functions.values():
+        add_function(library, inner)
+    module = _module("tensorflow.python.framework.function_def_to_graph")
+    convert = require(module, "function_def_to_graph")
+    definition = type(require(function, "definition"))()
+    definition.CopyFrom(function.definition)
+    definition.ClearField("arg_attr")  # Shapes that are not known, before ours.
+    with library.as_default():
+        return convert(definition, input_shapes=[tf.TensorShape(x) for x in shapes])
+
+
 def add_function(graph: Any, function: Any) -> None:
     """Makes a function known to a graph.
 

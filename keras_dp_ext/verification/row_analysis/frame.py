@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.row_analysis import custom_gradients
 from keras_dp_ext.verification.row_analysis.findings import Finding, RowsLostError
@@ -15,6 +16,7 @@ from keras_dp_ext.verification.row_analysis.registry import (
     find_transfer,
 )
 from keras_dp_ext.verification.row_analysis.sizes import AnySize, Size
+from keras_dp_ext.verification.row_analysis.transfer import numbering
 from keras_dp_ext.verification.row_analysis.values import (
     MIXED,
     Kind,
@@ -127,10 +129,19 @@ class Frame:
             raise RowsLostError("reads data that have not come through the batch.")
         if Kind.MIXED in kinds:
             return MIXED
+        legacy = None
+        if find_transfer(op.type) is None:
+            legacy = self.legacy_graph(op, op.type, inputs)
+        if legacy is not None:
+            return self.call(legacy, inputs, op.name)[0]
         if kinds <= {Kind.CONSTANT} and op.type not in _CALLS:
             rule = find_content(op.type) if len(inputs) == len(op.inputs) else None
             value = None if rule is None else rule(op, inputs, self)
-            return self._constants(op) if value is None else value
+            if isinstance(value, list):
+                return value
+            if value is not None or len(op.outputs) == 1:
+                return numbering.follow(op, inputs, value or constant(self.shape(op)))
+            return self._constants(op)
         if any(value.role not in (None, "numbered") for value in inputs):
             return self._pieces(op, inputs, kinds)
         rule = find_transfer(op.type)
@@ -237,6 +248,16 @@ class Frame:
         path = (*self.path, name)
         frame = Frame(self.batch, known, path, findings, self.has_gradient)
         return frame.run(graph.outputs), frame
+
+    def legacy_graph(self, op: tf.Operation, name: str, inputs: Sequence[Value]):
+        """The graph of a function in TensorFlow's first style, or `None`."""
+        shapes = [
+            None
+            if value.shape is None
+            else [size if isinstance(size, int) else None for size in value.shape]
+            for value in inputs
+        ]
+        return tf_internals.graph_of_legacy_function(op.graph, name, shapes)
 
     def value_of(self, tensor: tf.Tensor) -> Value:
         """Also of a tensor that is no ancestor of what was asked for."""

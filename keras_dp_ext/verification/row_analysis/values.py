@@ -27,6 +27,16 @@ class Kind(enum.Enum):
     MIXED = "mixed"
 
 
+class First(enum.Enum):
+    """What `x[..., 0]` of a constant tensor is."""
+
+    # Zero, and so are all other entries.
+    ALL_ZERO = "all zero"
+    ZERO = "zero"
+    # The index along the first axis.
+    NUMBER = "number"
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
     """What is known about a tensor, or about the elements of a list of tensors.
@@ -50,6 +60,8 @@ class Value:
             stands for those which are not known.
         length: Of a list.
         counts: Whether a constant vector holds `0, 1, 2, ...`.
+        first: The first entries along the last axis of a constant tensor of integers,
+            if they are known: see `transfer/numbering.py`.
         role: What it tells about the pieces that `row` names: see `transfer/text.py`;
             or "numbered", if the last axis begins with the number of the example.
     """
@@ -63,6 +75,7 @@ class Value:
     content: np.ndarray | None = None
     length: AnySize | None = None
     counts: bool = False
+    first: First | None = None
     role: str | None = None
 
     @property
@@ -89,6 +102,7 @@ class Value:
             axis=self.axis if axis is None else axis,
             content=None,
             counts=False,
+            first=None,
             role=None,
         )
 
@@ -99,7 +113,8 @@ class Value:
             and (self.axis, *self.layout) == (other.axis, *other.layout)
             and self.row == other.row
             and self.length == other.length
-            and (self.counts, self.role) == (other.counts, other.role)
+            and (self.counts, self.first) == (other.counts, other.first)
+            and self.role == other.role
             and _same_content(self.content, other.content)
         )
 

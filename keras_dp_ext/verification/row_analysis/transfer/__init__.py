@@ -8,6 +8,7 @@ from keras_dp_ext.verification.row_analysis.transfer import (  # noqa: F401
     elementwise,
     joins,
     lists,
+    numbering,
     reductions,
     shapes,
     slices,

@@ -18,7 +18,10 @@ from keras_dp_ext.verification.row_analysis.sizes import (
     quotient,
 )
 from keras_dp_ext.verification.row_analysis.transfer.common import integers
-from keras_dp_ext.verification.row_analysis.transfer.shapes import target_shape
+from keras_dp_ext.verification.row_analysis.transfer.shapes import (
+    one_hot_depth,
+    target_shape,
+)
 from keras_dp_ext.verification.row_analysis.transfer.slices import indices
 from keras_dp_ext.verification.row_analysis.values import Kind, Value, constant
 
@@ -71,7 +74,9 @@ def _shape_content(op, value: Value):
 @register_content("Identity", "StopGradient", "Cast", "EnsureShape", "PreventGradient")
 def same(op, inputs: Sequence[Value], frame) -> Value | None:
     before, after = op.inputs[0].dtype, op.outputs[0].dtype
-    if after.is_integer and (before.is_integer or before.is_bool):
+    # A type of 8 or 16 bits wraps around: 256 becomes 0.
+    is_exact = before == after or after.size >= 4
+    if after.is_integer and (before.is_integer or before.is_bool) and is_exact:
         return inputs[0]
     return constant(inputs[0].shape)
 
@@ -313,6 +318,29 @@ def fill(op, inputs: Sequence[Value], frame) -> Value:
     if entry is None or not all(isinstance(size, int) for size in shape):
         return constant(shape)
     return _with_content(np.full(shape, entry.item(), dtype=object))
+
+
+@register_content("Empty")
+def empty(op, inputs: Sequence[Value], frame) -> Value:
+    sizes = inputs[0].content
+    is_known = sizes is not None and None not in sizes.tolist()
+    return constant(tuple(sizes.tolist()) if is_known else frame.shape(op))
+
+
+@register_content("OneHot")
+def one_hot(op, inputs: Sequence[Value], frame) -> Value | None:
+    value = inputs[0]
+    if value.rank is None or frame.shape(op) is None:
+        return None
+    axis = op.get_attr("axis") % (value.rank + 1)
+    shape = list(value.shape)
+    shape.insert(axis, one_hot_depth(op, inputs, frame, axis))
+    return constant(tuple(shape))
+
+
+@register_content("TensorScatterAdd", "TensorScatterUpdate")
+def scatter(op, inputs: Sequence[Value], frame) -> Value:
+    return constant(inputs[0].shape)
 
 
 @register_content("Reshape")

@@ -44,13 +44,10 @@ def branches(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 @register("While", "StatelessWhile")
 def loop(op, inputs: Sequence[Value], frame) -> list[Value]:
-    body = graph_lib.function_graph(op, "body")
-    condition = graph_lib.function_graph(op, "cond")
-    if body is None or condition is None or len(body.inputs) != len(inputs):
-        raise RowsLostError("calls a function that cannot be read.")
     state = list(inputs)
     findings = {}
     for _ in range(_MOST_ROUNDS):
+        body = _function(op, "body", state, frame)
         after, inner = frame.call(body, state, op.name, quiet=True)
         for finding in inner.findings:
             if finding.may_hide or finding.path not in findings:
@@ -68,6 +65,7 @@ def loop(op, inputs: Sequence[Value], frame) -> list[Value]:
         raise RowsLostError("moves its examples from one iteration to the next.")
     # What mixes in the first round is mixed from then on, and no finding any more.
     frame.findings.extend(findings.values())
+    condition = _function(op, "cond", state, frame)
     (go_on,), _ = frame.call(condition, state, f"{op.name}/cond")
     if not go_on.is_constant:
         raise data_decide("when the loop ends")
@@ -100,6 +98,7 @@ def join(a: Value, b: Value, name: tuple) -> Value:
         content=None,
         length=a.length if a.length == b.length else None,
         counts=False,
+        first=None,
         role=None,
     )
 
@@ -111,6 +110,15 @@ def _joined_shape(a: Value, b: Value, name: tuple):
         x if x == y else Size.unknown(*name, "joined", axis)
         for axis, (x, y) in enumerate(zip(a.shape, b.shape, strict=True))
     )
+
+
+def _function(op, attribute: str, inputs: Sequence[Value], frame):
+    graph = graph_lib.function_graph(op, attribute)
+    if graph is None:
+        graph = frame.legacy_graph(op, op.get_attr(attribute).name, inputs)
+    if graph is None or len(graph.inputs) != len(inputs):
+        raise RowsLostError("calls a function that cannot be read.")
+    return graph
 
 
 def _graphs(op, number_of_inputs: int) -> list:

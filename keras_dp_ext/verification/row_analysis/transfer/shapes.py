@@ -15,7 +15,6 @@ from keras_dp_ext.verification.row_analysis.sizes import (
 )
 from keras_dp_ext.verification.row_analysis.transfer.common import (
     along_batch,
-    integers,
     known_axes,
     needs_rank,
     only_rows,
@@ -175,11 +174,16 @@ def one_hot(op, inputs: Sequence[Value], frame) -> Value:
     needs_rank(value)
     only_rows(inputs, 0)
     axis = op.get_attr("axis") % (value.rank + 1)
-    depth = integers(inputs[1])
     shape = list(value.shape)
-    otherwise = frame.shape(op)
-    shape.insert(axis, depth[0] if depth else otherwise[axis])
+    shape.insert(axis, one_hot_depth(op, inputs, frame, axis))
     return value.with_shape(shape, value.axis + (axis <= value.axis))
+
+
+def one_hot_depth(op, inputs: Sequence[Value], frame, axis: int) -> AnySize:
+    """How many classes there are."""
+    content = inputs[1].content
+    depth = None if content is None else content.item()
+    return frame.shape(op)[axis] if depth is None else depth
 
 
 @register("Bitcast")
