@@ -20,6 +20,7 @@ SCRIPTS = (
     "abadi_figure2",
     "abadi_figure3",
     "abadi_figure6",
+    "places_of_noise",
     "nasr_figure1",
     "nasr_figures",
     "nasr_figure6",

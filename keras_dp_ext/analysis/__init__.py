@@ -5,6 +5,7 @@ from keras_dp_ext.analysis.directional import (
     directional_noise,
     ellipsoid_scales,
     minimised_cost,
+    principal_weights,
 )
 from keras_dp_ext.analysis.distortion_rate import (
     DistortionRate,
@@ -34,6 +35,7 @@ __all__ = [
     "minimised_cost",
     "mutual_information_bound",
     "plot_distortion",
+    "principal_weights",
     "published_budget",
     "rate_distortion_bound",
 ]

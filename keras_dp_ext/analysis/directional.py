@@ -158,3 +158,54 @@ def ellipsoid_scales(
     return raw * np.sqrt(
         np.sum(second_moments / np.square(raw)) / np.sum(second_moments)
     )
+
+
+def principal_weights(
+    features: npt.ArrayLike, components: int | None = None
+) -> np.ndarray:
+    """How much each feature matters, from a PCA of *public* features.
+
+    The paper names SVD and PCA of the feature matrix as ways to find `w`. A layer's
+    weight counts as much as the feature that it multiplies: the root of its variance
+    that the first principal components hold.
+
+    Args:
+        features: `[examples, features]`, not from the private data: `w` is known to
+            the attacker.
+        components: How many principal components count; by default all, which gives
+            standard deviations.
+
+    Returns:
+        `[features]`, the largest 1. For a dense kernel of shape `[features, units]`,
+        `np.repeat(w[:, None], units, axis=1)` is a public `direction`.
+
+    Raises:
+        ValueError: If `features` is no matrix with variance, or `components` is not
+            between 1 and the number of features.
+
+    Example: two features, of which the first varies more.
+
+    >>> principal_weights([[2.0, 0.0], [-2.0, 1.0], [0.0, -1.0]], components=2).round(2)
+    array([1. , 0.5])
+
+    References:
+        Xiang et al. (2021), section 4.2.
+    """
+    features = np.asarray(features, np.float64)
+    if features.ndim != 2 or len(features) < 2:
+        raise ValueError(
+            "Argument `features` must be a matrix of at least two rows. "
+            f"Received: shape {features.shape}"
+        )
+    count = features.shape[1] if components is None else components
+    if not 1 <= count <= features.shape[1]:
+        raise ValueError(
+            "Argument `components` must be between 1 and the number of features, "
+            f"{features.shape[1]}. Received: components={components}"
+        )
+    centred = features - features.mean(axis=0)
+    _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+    weights = np.sqrt(np.square(singular[:count, None] * axes[:count]).sum(axis=0))
+    if not weights.max() > 0:
+        raise ValueError("Argument `features` must vary. Received: constant features")
+    return weights / weights.max()

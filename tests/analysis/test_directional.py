@@ -8,6 +8,7 @@ import pytest
 from dp_accounting import rdp
 from scipy import optimize
 
+import keras_dp_ext as dp
 from keras_dp_ext import analysis
 from keras_dp_ext.analysis.published_budget import best_tau
 
@@ -156,3 +157,38 @@ def test_ellipsoid_axes_minimise_their_cost_at_the_same_clipped_norm(exponent, c
         other *= np.sqrt(np.sum(moments / other**2) / moments.sum())
         assert cost(weights, other) >= cost(weights, scales) * (1 - 1e-12)
     assert cost(weights, scales) <= cost(weights, np.ones(12))
+
+
+def test_weights_of_a_public_pca_are_those_of_numpy_and_train(tmp_path):
+    import keras
+
+    rng = np.random.default_rng(0)
+    public = rng.normal(size=[500, 5]) @ rng.normal(size=[5, 5])
+    all_of_it = analysis.principal_weights(public)
+    deviations = public.std(axis=0)
+    np.testing.assert_allclose(all_of_it, deviations / deviations.max(), rtol=1e-10)
+    values, vectors = np.linalg.eigh(np.cov(public.T))
+    leading = np.sqrt((values[-2:] * vectors[:, -2:] ** 2).sum(axis=1))
+    two = analysis.principal_weights(public, components=2)
+    np.testing.assert_allclose(two, leading / leading.max(), rtol=1e-10)
+
+    model = keras.Sequential([keras.Input([5]), keras.layers.Dense(3, name="head")])
+    kernel = model.layers[0].kernel.path
+    direction = {kernel: np.repeat(two[:, None], 3, axis=1)}
+    model.compile(
+        dp.optimizers.DirectionalSGD(learning_rate=0.1, direction=direction), "mse"
+    )
+    x = public.astype("float32")
+    lots = dp.data.poisson_batches(x, x[:, :3], batch_size=50)
+    accountant = dp.callbacks.PrivacyAccountant(delta=1e-4)
+    log = model.fit(lots, verbose=0, callbacks=[accountant])
+    assert 0 < log.history["epsilon"][-1] < 5
+
+
+@pytest.mark.parametrize(
+    ("features", "components"),
+    [(np.ones(3), None), (np.ones([4, 2]), None), (np.eye(3), 4), (np.eye(3), 0)],
+)
+def test_features_without_principal_components_are_refused(features, components):
+    with pytest.raises(ValueError, match="Argument"):
+        analysis.principal_weights(features, components)
