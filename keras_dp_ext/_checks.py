@@ -8,6 +8,9 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+#: "proven" runs a form of which the claim holds, "published" the paper's letter.
+GUARANTEES = ("proven", "published")
+
 
 def check_positive(argument: str, value: Any) -> None:
     """Raises unless `value` is a finite number above zero."""
@@ -34,6 +37,15 @@ def check_noise_multiplier(noise_multiplier: Any) -> None:
             "Argument `noise_multiplier` must be a finite number, 0 (no noise and no "
             f"privacy) or more. Received: noise_multiplier={noise_multiplier}"
         )
+
+
+def check_clip_and_noise(
+    l2_norm_clip: Any, noise_multiplier: Any, guarantee: str = "proven"
+) -> None:
+    """Raises unless these are arguments of a mechanism with Gaussian noise."""
+    check_positive("l2_norm_clip", l2_norm_clip)
+    check_noise_multiplier(noise_multiplier)
+    check_one_of("guarantee", guarantee, GUARANTEES)
 
 
 def check_integer(argument: str, value: Any) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.accounting.sampling import Sampling, Shuffled
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
         optimizer: Whose training is looked for in other threads, if there is none
             in this one: `tf.distribute` traces each replica in its own thread.
     """
-    from keras_dp_ext._compat import keras_internals
-
     training = keras_internals.running_training(optimizer)
     if training is None:
         return None
@@ -97,8 +96,6 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
 
 def _read(training: RunningTraining) -> FitContext:
     import tensorflow as tf
-
-    from keras_dp_ext._compat import keras_internals
 
     model, arguments, iterator = (
         training.model,
@@ -135,8 +132,9 @@ def _read(training: RunningTraining) -> FitContext:
 
 def _input_spec(iterator: Any) -> Any:
     # Serves a model without weights only, which is refused where there is none.
-    dataset = getattr(iterator, "_distributed_dataset", None)
-    spec = getattr(dataset, "element_spec", None)
+    if iterator is None:
+        return None
+    spec = keras_internals.dataset_of_fit(iterator).element_spec
     return spec[0] if isinstance(spec, (list, tuple)) and spec else spec
 
 

@@ -109,14 +109,39 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 def array_adapter(epoch_iterator: Any) -> Any | None:
     """What cuts arrays into batches, with its `batch_size`; `None` for other data.
 
-    Relies on `EpochIterator.data_adapter` and the class `ArrayDataAdapter` (3.10). Of
-    data that are not known to be arrays nobody assumes how they are sampled.
+    Relies on `EpochIterator.data_adapter` and the class `ArrayDataAdapter` (3.10). How
+    other data are sampled is not assumed.
     """
     adapter = require(epoch_iterator, "data_adapter")
     return adapter if type(adapter).__name__ == "ArrayDataAdapter" else None
 
 
+def dataset_of_fit(epoch_iterator: Any) -> Any:
+    """The data set that `fit` reads from.
+
+    Relies on `TFEpochIterator._distributed_dataset` (3.10).
+    """
+    return require(epoch_iterator, "_distributed_dataset")
+
+
 # Callbacks ------------------------------------------------------------------------
+
+# What `AtomicBackup` overrides, and what it reads there.
+_BACKUP_HOOKS = ("_save_model",)
+_BACKUP_ATTRIBUTES = (
+    "_current_epoch",
+    "_last_batch_seen",
+    "_training_metadata_path",
+    "_weights_path",
+)
+
+
+def check_backup(backup: keras.callbacks.BackupAndRestore) -> None:
+    """Requires what a callback of our own changes in `BackupAndRestore` (3.10)."""
+    for name in _BACKUP_HOOKS:
+        require(keras.callbacks.BackupAndRestore, name)
+    for name in _BACKUP_ATTRIBUTES:
+        require(backup, name)
 
 
 def calling_callback_list() -> keras.callbacks.CallbackList | None:
@@ -214,6 +239,41 @@ def all_layers(model: keras.Model) -> list[keras.layers.Layer]:
     return list(require(model, "_flatten_layers")())
 
 
+# Layers that are adapted ----------------------------------------------------------
+
+
+def table_of(layer: keras.layers.Layer) -> keras.layers.Layer | None:
+    """The lookup table in a `TextVectorization`; `None` for other layers.
+
+    Relies on `TextVectorization._lookup_layer` (3.10).
+    """
+    if not isinstance(layer, keras.layers.TextVectorization):
+        return None
+    return require(layer, "_lookup_layer")
+
+
+def has_learned_words(layer: Any) -> bool:
+    """Whether a layer has a vocabulary that it did not get from its constructor.
+
+    Relies on `IndexLookup._has_input_vocabulary` and `_token_start_index` (3.10).
+    """
+    table = table_of(layer) or layer
+    if require(table, "_has_input_vocabulary"):
+        return False
+    without_words = require(table, "_token_start_index")()
+    return layer.vocabulary_size() > without_words
+
+
+def is_adapted(layer: Any) -> bool | None:
+    """Whether a layer was adapted; `None` where it does not tell.
+
+    Keras' `FeatureSpace` tells by `_is_adapted` (3.10). Of a layer that has neither name
+    the caller assumes the worst.
+    """
+    known = getattr(layer, "is_adapted", getattr(layer, "_is_adapted", None))
+    return known() if callable(known) else known
+
+
 def components(variable: keras.Variable | tf.Variable) -> list[tf.Variable]:
     """The TensorFlow variables behind a variable: one for each local replica.
 
@@ -238,6 +298,7 @@ _OPTIMIZER_HOOKS = (
     "_check_variables_are_known",
     "_distributed_tf_update_step",
     "_use_weight_decay",
+    "iterations",
     "scale_loss",
 )
 
@@ -246,6 +307,36 @@ def check_optimizer_hooks(base: type[keras.optimizers.Optimizer]) -> None:
     """Requires the methods by which a private optimizer takes part in Keras' update."""
     for name in _OPTIMIZER_HOOKS:
         require(base, name)
+
+
+def update_counter(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
+    """The variable that counts updates.
+
+    Relies on `Optimizer._iterations` (3.10): with accumulation, `iterations` is a
+    fraction of it.
+    """
+    return require(optimizer, "_iterations")
+
+
+def variables_of(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """The variables that an optimizer was built for.
+
+    Relies on `Optimizer._trainable_variables` (3.10).
+    """
+    return list(require(optimizer, "_trainable_variables"))
+
+
+def adam_moments(
+    optimizer: keras.optimizers.Adam, variable: Any
+) -> tuple[keras.Variable, keras.Variable]:
+    """First and second moment that Adam keeps for a variable.
+
+    Relies on `Adam._momentums` and `_velocities`, and on
+    `Optimizer._get_variable_index` (3.10).
+    """
+    index = require(optimizer, "_get_variable_index")(variable)
+    momentums = require(optimizer, "_momentums")
+    return momentums[index], require(optimizer, "_velocities")[index]
 
 
 def _innermost(function: Callable) -> Callable:

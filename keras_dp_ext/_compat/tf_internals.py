@@ -34,7 +34,7 @@ def is_function_graph(graph: Any) -> bool:
 
 
 def scratch_graph(name: str) -> Any:
-    """A new graph to trace into, which nobody runs."""
+    """A new graph to trace into; it is never run."""
     return function_graph_class()(name)
 
 

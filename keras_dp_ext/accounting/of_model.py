@@ -67,7 +67,7 @@ def private_optimizer_of(model: Any) -> Any:
 
 def record_layers_of(model: Any, data: Any = None) -> None:
     """Puts into the ledger what layers of the model, or of a pipeline, have spent."""
-    # Whoever has a model has loaded TensorFlow; accounting alone does without.
+    # Imported here: accounting alone does without TensorFlow, which a model has loaded.
     from keras_dp_ext.data.layers import adapted
 
     layers = [*adapted.layers_of_model(model), *adapted.layers_of_pipeline(data)]

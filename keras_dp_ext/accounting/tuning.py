@@ -120,7 +120,7 @@ def draw_runs(mean_runs: float, shape: float = 1.0, seed: int | None = None) -> 
     Args:
         mean_runs: As for `tuning_epsilon`.
         shape: As for `tuning_epsilon`.
-        seed: For tests only: whoever knows the number learns from it.
+        seed: For tests only: the number of runs must stay secret.
 
     Example:
 

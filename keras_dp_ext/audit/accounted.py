@@ -90,7 +90,7 @@ def _entries(part: Any) -> Iterable[Entry]:
     ledger = Ledger.from_json(optimizer.ledger.to_json())
     if releases and not ledger.segments:
         ledger.open(0, optimizer.privacy_claim(), FullBatch())
-    # Where nobody kept accounts, every release counts as one of the whole data set.
+    # Without a ledger, every release counts as one of the whole data set.
     ledger.declare(FullBatch())
     return ledger.entries(releases)
 

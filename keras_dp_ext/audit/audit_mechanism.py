@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_dp_ext import accounting
 from keras_dp_ext._checks import check_count, check_in, check_one_of
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.accounting import (
     Claim,
     ComposedRelease,
@@ -168,7 +169,7 @@ def _resolve(
     if shapes is None:
         built = optimizer is not None and optimizer.built
         shapes = (
-            [variable.shape for variable in optimizer._trainable_variables]
+            [variable.shape for variable in keras_internals.variables_of(optimizer)]
             if built
             else [(16,)]
         )

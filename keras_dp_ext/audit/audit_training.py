@@ -218,7 +218,7 @@ def _fit(
 
 
 def _claimed(optimizer: Any, delta: float) -> float | None:
-    """What the ledger claims; `None` where nobody opened one."""
+    """What the ledger claims; `None` without one."""
     ledger = getattr(optimizer, "ledger", None)
     if ledger is None or not ledger.segments:
         return None

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.audit.correlated_tape import deviations
 from keras_dp_ext.mechanisms.model_noise import standard_normals
 from keras_dp_ext.noise import secure
@@ -152,7 +153,7 @@ class ReleaseTape:
 
 
 def _values(optimizer: Any) -> list:
-    return list(optimizer._trainable_variables)
+    return keras_internals.variables_of(optimizer)
 
 
 def _sizes(values: Any) -> list[int]:

@@ -16,7 +16,7 @@ _NOT_OF_TRAINING_DATA = frozenset(
 def describe(callbacks: Iterable[keras.callbacks.Callback]) -> list[str]:
     """What each callback does that follows exact training data, in plain words.
 
-    Keras' own callbacks are known; one that somebody wrote is not looked into. What
+    Keras' own callbacks are known; a custom one is not looked into. What
     they monitor on validation data (`val_...`) tells nothing about the training data.
     """
     found = (_describe(callback) for callback in callbacks)

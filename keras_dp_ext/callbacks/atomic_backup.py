@@ -7,6 +7,8 @@ import os
 
 import keras
 
+from keras_dp_ext._compat import keras_internals
+
 
 class AtomicBackup(keras.callbacks.BackupAndRestore):
     """`keras.callbacks.BackupAndRestore` whose files are whole at every moment.
@@ -39,6 +41,7 @@ class AtomicBackup(keras.callbacks.BackupAndRestore):
         super().__init__(
             os.fspath(backup_dir), save_freq, delete_checkpoint=delete_checkpoint
         )
+        keras_internals.check_backup(self)
 
     def _save_model(self) -> None:
         os.makedirs(self.backup_dir, exist_ok=True)

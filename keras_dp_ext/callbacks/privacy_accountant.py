@@ -171,7 +171,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if not self._opened:
             return
         self._optimizer().on_claim_change(None)
-        # Of what follows nobody may know the sampling: it counts as full
+        # The sampling of what follows may be unknown: it counts as full
         # participations. If there is nothing, nothing is recorded.
         self._optimizer()._open_segment(FullBatch(), self._context)
         if (self.params or {}).get("verbose", 1):

@@ -74,17 +74,6 @@ def save_model(model: keras.Model, path: Path) -> None:
     temporary.replace(path)
 
 
-def read_history(path: Path) -> list[dict[str, float]]:
-    """The lines of history.csv, without empty fields."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [
-            {name: float(value) for name, value in row.items() if value}
-            for row in csv.DictReader(file)
-        ]
-
-
 def privacy_record(accountant: PrivacyAccountant) -> dict[str, Any]:
     """Figures, ledger and statement, as JSON."""
     optimizer = accountant.model.optimizer

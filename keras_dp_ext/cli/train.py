@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     # TensorFlow starts here, after everything that can be wrong without it.
     import_tensorflow()
     from keras_dp_ext.cli import _experiment, _report
+    from keras_dp_ext.reporting.record import read_history
 
     # JSON alone belongs on stdout then; progress moves to stderr.
     stdout = contextlib.redirect_stdout(sys.stderr)
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(summary, indent=2))
     else:
         print(_conclusion(experiment, summary, directory))
-    history = _report.read_history(directory / HISTORY_FILE)
+    history = read_history(directory / HISTORY_FILE)
     if history:
         title = f"{data.name}, {settings.mechanism}, delta {experiment.delta:g}"
         _report.write_figure(

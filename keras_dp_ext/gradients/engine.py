@@ -139,8 +139,8 @@ def _with_respect_to(variable, contribution, use: Use) -> forms.Contribution:
 def _inputs_of_calls(uses: Sequence[Use]) -> list[tf.Tensor]:
     """What gradients must be asked for beside those of a function's output.
 
-    If gradients end at a call, `tf.gradients` adds a node for the rest of the way
-    nevertheless, for nobody, and of a kind that XLA does not know.
+    Where gradients end at a call, `tf.gradients` still adds an unused node for the rest
+    of the way, which XLA cannot compile.
     """
     return [
         tensor
@@ -153,7 +153,7 @@ def _inputs_of_calls(uses: Sequence[Use]) -> list[tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Norms:
-    """Squared norms that somebody has asked for, with their scales.
+    """Squared norms that were asked for, with their scales.
 
     Attributes:
         scales: For each variable, or `None`.
@@ -168,7 +168,7 @@ class Norms:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightedSums:
-    """Sums that somebody has asked for, with their coefficients, each tensor once."""
+    """Sums that were asked for, with their coefficients, each tensor once."""
 
     coefficients: list[tf.Tensor]
     values: list[tf.Tensor]

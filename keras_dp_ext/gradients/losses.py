@@ -113,14 +113,14 @@ class _Walk:
         elif kind in ("RealDiv", "DivNoNan"):
             numerator, divisor = op.inputs
             if id(numerator) not in self._dependent:
-                raise _hidden(tensor)
+                raise _hidden_losses_error(tensor)
             self.add(numerator, factor, (*divisors, divisor))
         elif kind in ("Reshape", "Squeeze"):
             self._add_rows(op.inputs[0], factor, divisors)
         elif kind in ("Sum", "Mean"):
             self._add_reduction(tensor, factor, divisors)
         else:
-            raise _hidden(tensor)
+            raise _hidden_losses_error(tensor)
 
     def _add_penalty(self, tensor, factor, divisors):
         _check_closes_over_nothing(tensor)
@@ -143,7 +143,7 @@ class _Walk:
             varying, constant = constant, varying
         value = tf.get_static_value(constant)
         if id(constant) in self._dependent or value is None or np.size(value) != 1:
-            raise _hidden(tensor)
+            raise _hidden_losses_error(tensor)
         value = float(np.reshape(value, ()))
         if value == 0.0:
             return  # A term that is switched off.
@@ -278,14 +278,14 @@ def _rows(values: tf.Tensor, is_mean: bool) -> tf.Tensor:
     """`[batch]` losses from `[batch, ...]` values: mean or sum of the rest."""
     values = tf.cast(values, tf.float32)
     if values.shape.rank == 0:
-        raise _hidden(values)
+        raise _hidden_losses_error(values)
     if values.shape.rank == 1:
         return values
     reduce = tf.reduce_mean if is_mean else tf.reduce_sum
     return reduce(values, axis=list(range(1, values.shape.rank)))
 
 
-def _hidden(tensor: tf.Tensor) -> ValueError:
+def _hidden_losses_error(tensor: tf.Tensor) -> ValueError:
     return ValueError(
         "The loss hides its examples: it is not a sum or mean of one value per "
         f"example. Received: op {tensor.op.type} ({tensor.op.name}) of shape "

@@ -9,17 +9,7 @@ import tensorflow as tf
 from keras_dp_ext.gradients.graph import ops as graph_lib
 
 # Their gradients change the op itself, which belongs to the training step.
-_CHANGED_BY_GRADIENTS = frozenset(
-    {
-        *graph_lib.LOOP_OPS,
-        "Case",
-        "If",
-        "PartitionedCall",
-        "StatefulPartitionedCall",
-        "StatelessCase",
-        "StatelessIf",
-    }
-)
+_CHANGED_BY_GRADIENTS = graph_lib.LOOP_OPS | graph_lib.CALL_OPS
 
 
 class OrdinaryGradients:
@@ -36,8 +26,8 @@ class OrdinaryGradients:
         group: Examples per microbatch.
 
     Attributes:
-        weights: `[batch]`, 1 / `group`. Whoever replaces them gets the gradient of the
-            sum of the losses with other weights.
+        weights: `[batch]`, 1 / `group`. Replace them for the gradient of the sum of the
+            losses with other weights.
         xs: What gradients to ask for.
         of_variables: For each variable, dense, or `None` without influence.
         of_sources: For each float source with influence.

@@ -22,7 +22,7 @@ def check_rows_are_examples(losses: tf.Tensor, sources: Sequence[tf.Tensor]) -> 
     What shapes do not tell while a graph is traced is left to the probe.
     """
     if not sources:
-        raise probe_errors.no_data(losses)
+        raise probe_errors.no_data_error(losses)
     known = [losses.shape[0], *(s.shape[0] for s in sources if s.shape.rank)]
     known = [size for size in known if size is not None]
     for source in sources:
@@ -31,7 +31,7 @@ def check_rows_are_examples(losses: tf.Tensor, sources: Sequence[tf.Tensor]) -> 
             # A single loss from any number of examples is a mean over them.
             allowed = {1}
         if not source.shape.rank or source.shape[0] not in allowed:
-            raise probe_errors.rows_are_not_examples(source, losses.shape)
+            raise probe_errors.rows_are_not_examples_error(source, losses.shape)
 
 
 class Split:

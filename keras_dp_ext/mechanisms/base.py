@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from keras_dp_ext.accounting.training_plan import TrainingPlan
     from keras_dp_ext.gradients import PerExampleGradients
 
-#: "proven" runs a form of which the claim holds, "published" the paper's letter.
-GUARANTEES = ("proven", "published")
-
 
 class Mechanism(abc.ABC):
     """One private release of a sum of per-example gradients.
@@ -37,7 +34,7 @@ class Mechanism(abc.ABC):
     #: Short name, used by the command line and in reports.
     name: str
 
-    #: Which of the `GUARANTEES` it runs with.
+    #: "proven" runs a form of which the claim holds, "published" the paper's letter.
     guarantee: str = "proven"
 
     #: How batches are drawn for it by default; one of `_names.SAMPLINGS`.

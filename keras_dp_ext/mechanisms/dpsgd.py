@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import check_noise_multiplier, check_positive
+from keras_dp_ext._checks import (
+    check_clip_and_noise,
+)
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.l2_clip import L2Clip
@@ -32,8 +34,7 @@ class DPSGD(Mechanism):
     name = "dpsgd"
 
     def __init__(self, l2_norm_clip: float = 1.0, noise_multiplier: float = 1.1):
-        check_positive("l2_norm_clip", l2_norm_clip)
-        check_noise_multiplier(noise_multiplier)
+        check_clip_and_noise(l2_norm_clip, noise_multiplier)
         self.l2_norm_clip = l2_norm_clip
         self.noise_multiplier = noise_multiplier
 

@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import check_in, check_noise_multiplier, check_positive
+from keras_dp_ext._checks import (
+    check_clip_and_noise,
+    check_in,
+    check_positive,
+)
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.mechanisms.base import Mechanism
@@ -56,8 +60,7 @@ class Quantile(Mechanism):
         clip_learning_rate: float = 0.2,
         count_noise: float = 10.0,
     ):
-        check_positive("l2_norm_clip", l2_norm_clip)
-        check_noise_multiplier(noise_multiplier)
+        check_clip_and_noise(l2_norm_clip, noise_multiplier)
         check_in("target_quantile", target_quantile, "[0, 1]")
         check_positive("clip_learning_rate", clip_learning_rate)
         check_positive("count_noise", count_noise)

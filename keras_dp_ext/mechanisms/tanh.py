@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from keras_dp_ext._checks import check_noise_multiplier, check_one_of, check_positive
+from keras_dp_ext._checks import (
+    check_clip_and_noise,
+)
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.tanh_filter import TanhFilter
-from keras_dp_ext.mechanisms.base import GUARANTEES, Mechanism
+from keras_dp_ext.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -66,9 +68,7 @@ class Tanh(Mechanism):
         chunk_bytes: int | None = None,
         log_norms: bool = False,
     ):
-        check_positive("l2_norm_clip", l2_norm_clip)
-        check_noise_multiplier(noise_multiplier)
-        check_one_of("guarantee", guarantee, GUARANTEES)
+        check_clip_and_noise(l2_norm_clip, noise_multiplier, guarantee)
         self._bound = TanhFilter(
             output_range,
             active_range,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_dp_ext._checks import check_positive
 from keras_dp_ext._value import Value
+from keras_dp_ext.noise.scaled import ScaledNoise
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
-class Noise(Value, abc.ABC):
+class Noise(ScaledNoise, Value, abc.ABC):
     """A symmetric, unimodal density around zero, in absolute units.
 
     The accountant reads `log_density` and `cdf` (NumPy, float64), the training
@@ -32,19 +31,6 @@ class Noise(Value, abc.ABC):
         scale: The factor that stretches the standard density. What it means for
             the spread is told by `standard_deviation`.
     """
-
-    #: The name used by the command line, such as "student-t".
-    name: ClassVar[str]
-
-    scale: float
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.registry[cls.name] = cls
-
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-        object.__setattr__(self, "scale", float(self.scale))
 
     @abc.abstractmethod
     def _standard_log_density(self, x: np.ndarray) -> np.ndarray:
@@ -102,10 +88,6 @@ class Noise(Value, abc.ABC):
     def standard_deviation(self) -> float:
         """Standard deviation of one coordinate; infinite where there is none."""
         return self._standard_deviation * self.scale
-
-    def with_scale(self, scale: float) -> Noise:
-        """The same noise at another scale."""
-        return dataclasses.replace(self, scale=scale)  # type: ignore[type-var]
 
     def sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         """Draws one float32 tensor, as a pure function of `seed`.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Tabulated factors are rounded to powers of this.
 _RATIO = 1.01
 
-#: How many releases the table of a function covers, if nobody says.
+#: How many releases the table of a function covers by default.
 DEFAULT_STEPS = 20_000
 
 

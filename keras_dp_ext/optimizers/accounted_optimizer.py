@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, Ledger, Sampling, Unknown
 from keras_dp_ext.accounting.correlated import check_covered
@@ -45,7 +46,6 @@ class AccountedOptimizer:
     num_microbatches: int | None
     _spending: Spending
     _state: TrainingState
-    _trainable_variables: list[keras.Variable]
 
     def privacy_claim(self) -> Claim:
         """What one lot costs: proven, and as published.
@@ -62,7 +62,8 @@ class AccountedOptimizer:
                 "`optimizer.build(model.trainable_variables)` first."
             )
         parameters = sum(
-            int(np.prod(variable.shape)) for variable in self._trainable_variables
+            int(np.prod(variable.shape))
+            for variable in keras_internals.variables_of(self)
         )
         claim = self.mechanism.claim(parameters, self._claimed_group())
         if self.mechanism.releases_data:

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dp_ext._compat import keras_internals
+
 
 class AdamBC(keras.optimizers.Adam):
     """Adam that subtracts the variance of the noise from its second moment.
@@ -89,8 +91,7 @@ class AdamBC(keras.optimizers.Adam):
         return 0.0
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        index = self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
+        m, v = keras_internals.adam_moments(self, variable)
         gradient = ops.cast(gradient, variable.dtype)
         step = ops.cast(self.iterations + 1, variable.dtype)
         self.assign_add(m, (gradient - m) * (1 - self.beta_1))

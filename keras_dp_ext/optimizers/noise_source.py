@@ -81,7 +81,7 @@ class NoiseSource:
         return tf.bitcast(tf.convert_to_tensor(self._key), tf.uint32)
 
     def take_number(self) -> tf.Tensor:
-        """The next number, which nobody else gets."""
+        """The next number; each is handed out once."""
         counter = self._counter
         if tf.distribute.get_replica_context() is None and hasattr(counter, "values"):
             # Across replicas; inside of one its own counter is taken by itself.

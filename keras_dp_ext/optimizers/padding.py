@@ -57,8 +57,8 @@ def averaged_over_people(
 ) -> tf.Tensor:
     """Losses whose mean over a person's slots is that over the rows that are there.
 
-    Who has a single row then weighs as much as who fills all slots. Nobody's rows all
-    being padding, they stay zeros.
+    A person with a single row weighs as much as one who fills all slots. Slots without
+    a person hold padding alone and stay zeros.
     """
     if rows_per_person == 1:
         return losses
@@ -117,7 +117,7 @@ def _total_of_examples(tracker: keras.metrics.Mean) -> keras.Variable:
                 shape=(), initializer="zeros", dtype="float32", name=_TOTAL_NAME
             )
 
-    # TensorFlow lets nobody create variables in a thread that traces a function again.
+    # TensorFlow forbids new variables in a thread that traces a function again.
     return in_another_thread(add)
 
 

@@ -158,10 +158,10 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         variables = [variable for _, variable in grads_and_vars]
         loss = self._state.take_pending_loss()
         if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
-            raise self._no_losses()
+            raise self._no_losses_error()
         with tf_internals.without_autograph():
             trace_step_on_loss(self, loss, variables)
-        return self._iterations
+        return keras_internals.update_counter(self)
 
     def apply(
         self, grads: Any, trainable_variables: Sequence[Any] | None = None
@@ -173,7 +173,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
             )
         return self.apply_gradients(zip(grads, trainable_variables, strict=True))
 
-    def _no_losses(self) -> ValueError:
+    def _no_losses_error(self) -> ValueError:
         context = find_fit(self)
         return no_losses_error(self, None if context is None else context.model)
 
@@ -288,7 +288,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
     @property
     def iterations(self) -> Any:
         """The number of updates. Each is one release, also with accumulation."""
-        return self._iterations
+        return keras_internals.update_counter(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "loss_scale_factor" and self._constructed:

@@ -21,7 +21,7 @@ class TrainingState:
             thread, as replicas are traced in threads of their own.
         bound_model: The model that `bind` named.
         unsaved: Variables that must not be saved with the optimizer.
-        dropped: Counter of rows that were not finite, if somebody asked for it.
+        dropped: Counter of rows that were not finite, where they are counted.
         session: Refers to the training under way; see `TrainingSession`.
         accounted_session: Refers to the training whose sampling is in the ledger.
         sampling_is_stated: Whether the segment under way was opened by hand, outside

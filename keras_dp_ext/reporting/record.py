@@ -108,7 +108,7 @@ def of_run(directory: str | Path) -> Record:
         accountant=privacy["accountant"],
         statement=privacy["statement"],
         ledger=privacy["ledger"],
-        history=_history(directory / "history.csv"),
+        history=read_history(directory / "history.csv"),
         published_epsilon=None if published is None else float(published),
         target_epsilon=privacy.get("target_epsilon"),
         settings={k: v for k, v in settings.items() if v not in (None, {}, [])},
@@ -186,7 +186,8 @@ def _rows(history: Any) -> list[dict[str, float]]:
     ]
 
 
-def _history(path: Path) -> list[dict[str, float]]:
+def read_history(path: Path) -> list[dict[str, float]]:
+    """The lines of the history.csv of a training, without empty fields."""
     if not path.exists():
         return []
     with path.open(newline="") as file:

@@ -145,7 +145,7 @@ class GradientTrials:
                     continue
                 if not self._agree_after_all(trial, by_rules, ordinary, number, place):
                     apart = agreement.difference(sums[place], expected[place])
-                    raise probe_errors.wrong_gradients(variable, what, apart)
+                    raise probe_errors.wrong_gradients_error(variable, what, apart)
 
     def _agree_after_all(self, trial, by_rules, ordinary, number, place) -> bool:
         computed, expected = by_rules().sums[number][place], ordinary().truth[place]
@@ -180,7 +180,7 @@ class GradientTrials:
                 return
         norm, expected = self._norms(trial, number, False)
         variables = [self._variables[place] for place in self._places(number)]
-        raise probe_errors.wrong_norms(variables, norm**2, expected**2)
+        raise probe_errors.wrong_norms_error(variables, norm**2, expected**2)
 
     def _norm_agrees(self, trial, number: int, double: bool) -> bool:
         norm, expected = self._norms(trial, number, double)

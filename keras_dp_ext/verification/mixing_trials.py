@@ -161,7 +161,7 @@ class MixingTrials:
         """Says what mixes, and where."""
         op = self._first_mixing_op(data, new_data, kept)
         finding = next(iter(self._findings), None)
-        return probe_errors.mixing(what, op, self._variables, finding)
+        return probe_errors.mixing_error(what, op, self._variables, finding)
 
     def _first_mixing_op(self, data, new_data, kept) -> tf.Operation | None:
         """The op at which a kept example begins to see the others."""

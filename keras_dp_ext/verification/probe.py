@@ -113,10 +113,10 @@ class Probe:
                 for batch in self._batch_sizes(verdict.is_proven)
                 for domain in domains(self._sources, vocabulary)
             ):
-                raise probe_errors.nothing_to_see(self._sources)
+                raise probe_errors.no_usable_inputs_error(self._sources)
             if verdict.hidden:
                 # Later than the trials: they know more about mixing that they can see.
-                raise probe_errors.hidden_mixing(verdict.hidden[0])
+                raise probe_errors.hidden_mixing_error(verdict.hidden[0])
         _passed.add(identity)
 
     def _passes(self, functions, copies, domain, batch: int, verdict) -> bool:

@@ -14,7 +14,9 @@ _BY_ITSELF = (
 )
 
 
-def rows_are_not_examples(source: tf.Tensor, losses_shape, batch=None) -> ValueError:
+def rows_are_not_examples_error(
+    source: tf.Tensor, losses_shape, batch=None
+) -> ValueError:
     shape = source.shape if batch is None else [batch, *source.shape[1:]]
     return ValueError(
         "There must be one loss for each example, and one row for each example in "
@@ -31,7 +33,7 @@ def rows_are_not_examples(source: tf.Tensor, losses_shape, batch=None) -> ValueE
     )
 
 
-def no_data(losses: tf.Tensor) -> ValueError:
+def no_data_error(losses: tf.Tensor) -> ValueError:
     return ValueError(
         "No input with one row for each loss was found, so it cannot be verified "
         "that the model treats every example by itself. Received: losses of shape "
@@ -40,7 +42,7 @@ def no_data(losses: tf.Tensor) -> ValueError:
     )
 
 
-def nothing_to_see(sources) -> ValueError:
+def no_usable_inputs_error(sources) -> ValueError:
     return ValueError(
         "The model refuses made-up inputs, or gives losses or gradients for them "
         "that are not finite, so it cannot be verified that it treats every example "
@@ -68,7 +70,9 @@ def _static(sources) -> str:
     )
 
 
-def mixing(what: str, op: tf.Operation | None, variables, finding=None) -> ValueError:
+def mixing_error(
+    what: str, op: tf.Operation | None, variables, finding=None
+) -> ValueError:
     """Args: what mixes; the op of the forward pass, if it was seen at one; the trained
     variables; otherwise what reading the graph has found."""
     where, remedy = "the loss", _remedy(op)
@@ -123,7 +127,7 @@ def _remedy(op: tf.Operation | None) -> str:
     )
 
 
-def hidden_mixing(finding) -> ValueError:
+def hidden_mixing_error(finding) -> ValueError:
     return ValueError(
         f"The model may mix the examples of a batch: {finding} Made-up batches did not "
         "show it, but a condition or a small factor can hide it from them, and for "
@@ -132,7 +136,7 @@ def hidden_mixing(finding) -> ValueError:
     )
 
 
-def wrong_gradients(variable, what: str, largest: float) -> ValueError:
+def wrong_gradients_error(variable, what: str, largest: float) -> ValueError:
     return ValueError(
         f"Per-example gradients of variable `{name(variable)}` are wrong: the {what} "
         "differs from the ordinary gradient. A gradient rule is wrong for an op of "
@@ -142,7 +146,7 @@ def wrong_gradients(variable, what: str, largest: float) -> ValueError:
     )
 
 
-def wrong_norms(variables, received: float, expected: float) -> ValueError:
+def wrong_norms_error(variables, received: float, expected: float) -> ValueError:
     return ValueError(
         "Per-example gradient norms are wrong for variables "
         f"{[name(variable) for variable in variables]}: received {received:.6g}, "

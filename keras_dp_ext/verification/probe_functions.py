@@ -100,7 +100,7 @@ class ProbeFunctions:
     def check_number_of_losses(self, losses, batch: int) -> None:
         """Raises unless there is one for each example."""
         if losses.shape[0] != batch:
-            raise probe_errors.rows_are_not_examples(
+            raise probe_errors.rows_are_not_examples_error(
                 self._sources[0], losses.shape, batch
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def written_from_data(
+def written_from_data_error(
     name: str, is_model_known: bool, is_of_optimizer: bool
 ) -> ValueError:
     """Data are written where only noised updates may be."""
@@ -34,7 +34,7 @@ def written_from_data(
     )
 
 
-def decided_by_data(op: tf.Operation) -> ValueError:
+def decided_by_data_error(op: tf.Operation) -> ValueError:
     """Data decide whether or how often a private update happens."""
     return ValueError(
         f"The data decide whether the private update happens (by op `{op.name}` of type "
@@ -45,7 +45,7 @@ def decided_by_data(op: tf.Operation) -> ValueError:
     )
 
 
-def metric_in_loss(name: str) -> ValueError:
+def metric_in_loss_error(name: str) -> ValueError:
     """A loss reads what a metric has seen."""
     return ValueError(
         f"The loss reads the metric `{name}`, which holds statistics of "

@@ -204,7 +204,7 @@ class StateGuard:
             return  # Checked again when the loop or branch is made.
         is_private = write.op in marks_of(write.op.graph).private
         if is_private and write.decided_by_data:
-            raise state_errors.decided_by_data(op)
+            raise state_errors.decided_by_data_error(op)
         if id(handle) in self._exact and is_private:
             return
         if id(handle) not in self._exact and self._is_metric(handle):
@@ -212,7 +212,7 @@ class StateGuard:
         is_known = id(handle) in {**self._own, **self._exact, **self._trained}
         if not is_known and not self._is_before_update and self._model() is None:
             return  # It can't be told from a metric.
-        raise state_errors.written_from_data(
+        raise state_errors.written_from_data_error(
             self._name(handle, op),
             is_model_known=self._model() is not None,
             is_of_optimizer=id(handle) in {**self._own, **self._exact},
@@ -236,7 +236,7 @@ class StateGuard:
                 continue
             name = self._metrics.get(id(graph_lib.captured_source(op.outputs[0])))
             if name is not None:
-                raise state_errors.metric_in_loss(name)
+                raise state_errors.metric_in_loss_error(name)
 
     def _allow_metrics(self) -> None:
         model = self._model()

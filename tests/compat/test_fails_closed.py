@@ -15,6 +15,7 @@ import tensorflow as tf
 import keras_dp_ext as dp
 from keras_dp_ext._compat import keras_internals, op_creation, tf_internals, versions
 from keras_dp_ext._compat.versions import IncompatibleVersionError
+from keras_dp_ext.data.layers.adapted import uncovered_by
 
 ROOT = pathlib.Path(dp.__file__).parent
 VERSIONS = r"TensorFlow \d.* with Keras \d.*docs/new_versions.md"
@@ -89,6 +90,35 @@ def test_an_optimizer_without_the_hooks_is_refused():
 
     with pytest.raises(IncompatibleVersionError, match="_all_reduce_sum_gradients"):
         keras_internals.check_optimizer_hooks(WithoutHooks)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "use"),
+    [
+        (
+            keras.callbacks.BackupAndRestore,
+            "_save_model",
+            lambda: dp.callbacks.AtomicBackup("backup"),
+        ),
+        (
+            keras.layers.StringLookup,
+            "_token_start_index",
+            lambda: uncovered_by(keras.layers.StringLookup()),
+        ),
+        (
+            keras.optimizers.Adam,
+            "_get_variable_index",
+            lambda: keras_internals.adam_moments(keras.optimizers.Adam(), None),
+        ),
+    ],
+)
+def test_a_private_name_of_keras_that_is_gone_is_an_error(
+    owner, name, use, monkeypatch
+):
+    where = next(one for one in owner.__mro__ if name in vars(one))
+    monkeypatch.delattr(where, name)
+    with pytest.raises(IncompatibleVersionError, match=name):
+        use()
 
 
 # TensorFlow -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 import keras_dp_ext
+from keras_dp_ext._compat import keras_internals
 
 ROOT = pathlib.Path(keras_dp_ext.__file__).parent
 TESTS = pathlib.Path(__file__).parents[1]
@@ -51,6 +52,63 @@ def test_a_folder_does_not_know_what_it_must_not(folder):
         if name == other or name.startswith(f"{other}.")
     ]
     assert not found, "\n".join(found)
+
+
+def test_what_is_private_elsewhere_is_used_in_compat_only():
+    """Private names are our own, or methods of Keras whose presence is checked."""
+    trees = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+    checked = {
+        *keras_internals._OPTIMIZER_HOOKS,
+        *keras_internals._BACKUP_HOOKS,
+        *keras_internals._BACKUP_ATTRIBUTES,
+        "_SubParsersAction",  # A type hint; argparse has no public name for it.
+    }
+    own = {name for tree in trees.values() for name in _defined(tree)}
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path, tree in trees.items()
+        if "_compat" not in path.parts
+        for line, name in _private_names(tree)
+        if name not in own | checked
+    ]
+    assert not found, "\n".join(found)
+
+
+def _defined(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            "__setattr__"
+        ):
+            names.update(a.value for a in node.args if isinstance(a, ast.Constant))
+    return names
+
+
+def _private_names(tree: ast.AST) -> list[tuple[int, str]]:
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names.append((node.lineno, node.attr))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "getattr",
+            "hasattr",
+        ):
+            names += [
+                (node.lineno, argument.value)
+                for argument in node.args
+                if isinstance(argument, ast.Constant)
+            ]
+    return [
+        (line, name)
+        for line, name in names
+        if isinstance(name, str) and name.startswith("_") and not name.endswith("__")
+    ]
 
 
 def test_accounting_never_needs_tensorflow_at_the_top():

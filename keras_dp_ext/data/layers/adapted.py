@@ -18,6 +18,13 @@ import tensorflow as tf
 from keras_dp_ext._compat import keras_internals, tf_internals
 from keras_dp_ext.accounting.ledger import Ledger
 
+# KerasHub's tokenizers have a vocabulary too, but do not learn it.
+_WITH_VOCABULARY = (
+    keras.layers.IntegerLookup,
+    keras.layers.StringLookup,
+    keras.layers.TextVectorization,
+)
+
 
 def record_layers(ledger: Ledger, layers: Iterable[keras.layers.Layer]) -> None:
     """Puts into the ledger what layers have released, or that they do not know."""
@@ -37,7 +44,7 @@ def layers_of_model(model: Any) -> list[keras.layers.Layer]:
         return []
     layers = list(keras_internals.all_layers(model))
     # The table in a TextVectorization is no layer of the user's.
-    inner = {id(getattr(layer, "_lookup_layer", None)) for layer in layers}
+    inner = {id(keras_internals.table_of(layer)) for layer in layers}
     return [layer for layer in layers if id(layer) not in inner]
 
 
@@ -73,11 +80,8 @@ def _how_adapted(layer: keras.layers.Layer) -> str | None:
     if isinstance(layer, keras.layers.Discretization):
         own = layer.num_bins is not None and layer.bin_boundaries
         return adapted if own else None
-    if hasattr(layer, "vocabulary_size"):
-        table = getattr(layer, "_lookup_layer", layer)
-        if getattr(table, "_has_input_vocabulary", False):
-            return None
-        if layer.vocabulary_size() <= table._token_start_index():
+    if isinstance(layer, _WITH_VOCABULARY):
+        if not keras_internals.has_learned_words(layer):
             return None
         return (
             f"{adapted}, or got its vocabulary later than in its constructor "
@@ -85,10 +89,10 @@ def _how_adapted(layer: keras.layers.Layer) -> str | None:
         )
     if not callable(getattr(layer, "adapt", None)):
         return None
-    known = getattr(layer, "is_adapted", getattr(layer, "_is_adapted", None))
+    known = keras_internals.is_adapted(layer)
     if known is None:
         return "has a method `adapt`, and may hold statistics of the data"
-    return adapted if (known() if callable(known) else known) else None
+    return adapted if known else None
 
 
 def _layers_used_by(function: Any, depth: int = 3) -> Iterator[keras.layers.Layer]:

@@ -99,7 +99,7 @@ def _checked(user_ids: Any, num_rows: int) -> np.ndarray:
             raise ValueError(
                 "Argument `user_ids` must hold integers or strings, all of one type: "
                 "one person under ids of two types would count as two, and a missing "
-                f"id as nobody knows whom. Received: {', '.join(sorted(kinds))}"
+                f"id belongs to nobody. Received: {', '.join(sorted(kinds))}"
             )
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iuSUO":

@@ -82,8 +82,8 @@ def batches_from_indices(
     def draw_epoch() -> Iterator[np.ndarray]:
         return source(generator(seed, next(epoch_numbers)))
 
-    # `fit` shuffles arrays by default and tells whoever passes a data set to shuffle it
-    # instead: advice that would spoil a sampling that the analysis relies on.
+    # `fit` advises to shuffle data sets before they are passed. That would spoil a
+    # sampling that the analysis relies on.
     warnings.filterwarnings("ignore", message=_SHUFFLE_ADVICE)
     dataset = tf.data.Dataset.from_generator(
         draw_epoch,

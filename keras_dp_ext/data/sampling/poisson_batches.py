@@ -112,7 +112,7 @@ def poisson_batches(
     >>> len(lots)
     20
 
-    Nobody shall learn how many patients there are, only that they are at most 1200:
+    The number of patients stays secret, but for a bound of 1200:
 
     >>> lots = poisson_batches(images, labels, batch_size=60, sampling_rate=0.05)
     >>> lots.dp_sampling.num_examples, lots.dp_sampling.sampling.adjacency

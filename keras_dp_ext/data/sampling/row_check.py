@@ -56,7 +56,7 @@ def check_rows(functions: Sequence[Any], element_spec: Any, masked: bool) -> Non
             _check_padding(functions, specs, generator)
         verdict = analyse_functions([function.graph for function in functions], specs)
         if verdict.hidden:
-            raise _mixing(f"{verdict.hidden[0]} ")
+            raise _mixing_error(f"{verdict.hidden[0]} ")
         if not verdict.is_proven:
             _check_by_experiment(functions, specs, verdict, generator)
 
@@ -102,7 +102,7 @@ def _check_by_experiment(
         if before is None or again is None or not all(map(_equal, before, again)):
             continue
         if any(values.shape[:1] != lot[-1].shape for values in before):
-            raise _mixing(reason)
+            raise _mixing_error(reason)
         has_seen = True
         for kept in separating_subsets(len(lot[-1]), generator):
             new_lot = [_mix(a, b, kept) for a, b in zip(lot, others, strict=True)]
@@ -110,12 +110,12 @@ def _check_by_experiment(
             if after is None or not all(
                 _equal(a[kept], b[kept]) for a, b in zip(before, after, strict=True)
             ):
-                raise _mixing(reason)
+                raise _mixing_error(reason)
     if not has_seen:
-        raise _mixing(f"{reason}It cannot be tried on made-up rows, either. ")
+        raise _mixing_error(f"{reason}It cannot be tried on made-up rows, either. ")
 
 
-def _mixing(reason: str) -> ValueError:
+def _mixing_error(reason: str) -> ValueError:
     return ValueError(
         "A function passed to `map` makes rows of a lot depend on each other, or it "
         f"cannot be excluded: {reason}{_REMEDY}"

@@ -100,8 +100,8 @@ def _from_columns(
         contents = columns.pop(user_column)
         if not all(contents):
             raise ValueError(
-                f"Column `{user_column}` must have an id in each row: nobody knows to "
-                "whom the others belong."
+                f"Column `{user_column}` must have an id in each row: a row without one "
+                "could belong to anybody."
             )
         ids = np.array(contents)
     test = np.array([zlib.crc32(row.encode()) % _PARTS == 0 for row in contents])

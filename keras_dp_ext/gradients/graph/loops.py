@@ -354,7 +354,7 @@ def _tapped_loop(
             number = tapped.get(op)
             if number is not None and recorded[number] is not None:
                 slot = sum(index is not None for index in recorded[:number])
-                # Nobody asks for its gradient, for which XLA would copy whole lists.
+                # Its gradient is not needed; for it, XLA would copy whole lists.
                 data = tf.stop_gradient(outputs[0].op.inputs[recorded[number]])
                 records[slot] = records[slot].write(step, data)
             if op in lists:

@@ -22,6 +22,17 @@ DATA_OPS = frozenset(
 )
 
 LOOP_OPS = frozenset({"While", "StatelessWhile"})
+# Others that call functions: branches, and calls themselves.
+CALL_OPS = frozenset(
+    {
+        "Case",
+        "If",
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+        "StatelessCase",
+        "StatelessIf",
+    }
+)
 
 # What is not data itself but a way to get at some.
 _HANDLES = (tf.resource, tf.variant)

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from keras_dp_ext._checks import (
+    check_clip_and_noise,
     check_in,
-    check_noise_multiplier,
-    check_one_of,
-    check_positive,
 )
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.analysis.published_budget import PublishedBudget
-from keras_dp_ext.mechanisms.base import GUARANTEES, Mechanism
+from keras_dp_ext.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -97,9 +95,7 @@ class Directional(Mechanism):
         pruning_ratio: float | None = None,
         published_budget: PublishedBudget | Mapping[str, Any] | None = None,
     ):
-        check_positive("l2_norm_clip", l2_norm_clip)
-        check_noise_multiplier(noise_multiplier)
-        check_one_of("guarantee", guarantee, GUARANTEES)
+        check_clip_and_noise(l2_norm_clip, noise_multiplier, guarantee)
         check_in("smoothing", smoothing, "[0, 1)")
         check_in("max_ratio", max_ratio, "[1, 1e6]")
         if pruning_ratio is not None:

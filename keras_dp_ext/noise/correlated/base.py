@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from keras_dp_ext._checks import check_positive
 from keras_dp_ext._value import Value
+from keras_dp_ext.noise.scaled import ScaledNoise
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
-class CorrelatedNoise(Value, abc.ABC):
+class CorrelatedNoise(ScaledNoise, Value, abc.ABC):
     """Gaussian noise whose draws depend on each other, release by release.
 
     With C a lower triangular matrix of nonnegative numbers (the *strategy*) and Z
@@ -41,19 +40,6 @@ class CorrelatedNoise(Value, abc.ABC):
       proven for a fixed stream holds for gradients that depend on former releases.
     """
 
-    #: The name used by the command line and in `keras_dp_ext.noise.get_any`.
-    name: ClassVar[str]
-
-    scale: float
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.registry[cls.name] = cls
-
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-        object.__setattr__(self, "scale", float(self.scale))
-
     # The strategy, in NumPy ---------------------------------------------------
 
     @abc.abstractmethod
@@ -76,10 +62,6 @@ class CorrelatedNoise(Value, abc.ABC):
     def matrix(self, steps: int) -> np.ndarray:
         """C for the first `steps` releases, `[steps, steps]`."""
         return self.encode(np.eye(steps))
-
-    def with_scale(self: Any, scale: float) -> Any:
-        """The same noise at another scale."""
-        return dataclasses.replace(self, scale=scale)
 
     # Drawing, in TensorFlow ---------------------------------------------------
 

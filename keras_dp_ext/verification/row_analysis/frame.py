@@ -25,18 +25,7 @@ from keras_dp_ext.verification.row_analysis.values import (
 )
 
 # Entered also with constants: a function may read from an iterator by itself.
-_CALLS = frozenset(
-    {
-        "Case",
-        "If",
-        "PartitionedCall",
-        "StatefulPartitionedCall",
-        "StatelessCase",
-        "StatelessIf",
-        "StatelessWhile",
-        "While",
-    }
-)
+_CALLS = graph_lib.LOOP_OPS | graph_lib.CALL_OPS
 
 
 class Frame:

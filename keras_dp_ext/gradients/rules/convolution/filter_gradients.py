@@ -15,7 +15,7 @@ from keras_dp_ext.gradients.row_tensors import (
     slice_all_rows,
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import unsplit
-from keras_dp_ext.gradients.rules.convolution.rounding import rounding_of_sum
+from keras_dp_ext.gradients.rules.convolution.rounding import with_rounding
 
 #: Up to this many elements, a filter's per-row gradients are kept for the weighted
 #: sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
@@ -118,11 +118,7 @@ class FilterGradients(Contribution):
         if self._keeps_rows:
             return self._keep(scale)
         (norms,) = self._for_each_chunk(lambda part: [part.norm_squared(scale)], [])
-        taps = math.prod(self.shape[:-2])
-        lost = rounding_of_sum(self._image, self._gradient, taps)
-        if scale is not None:
-            lost /= tf.reduce_min(scale)
-        return tf.square(tf.sqrt(norms) + lost)
+        return with_rounding(norms, self._image, self._gradient, self.shape, scale)
 
     def weighted_sum(self, coefficients):
         if self._kept is not None:

@@ -15,7 +15,7 @@ from keras_dp_ext.gradients.row_tensors import (
     slice_rows,
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import Geometry, unsplit
-from keras_dp_ext.gradients.rules.convolution.rounding import rounding_of_sum
+from keras_dp_ext.gradients.rules.convolution.rounding import with_rounding
 from keras_dp_ext.gradients.rules.device import integer_dtype
 
 # Accelerators want larger chunks than the cache of a processor.
@@ -156,11 +156,7 @@ class PatchProducts(Contribution):
         )
         if ghost:
             return norms  # They account for rounding themselves.
-        taps = math.prod(self.shape[:-2])
-        lost = rounding_of_sum(self._image, self._gradient, taps)
-        if scale is not None:
-            lost /= tf.reduce_min(scale)
-        return tf.square(tf.sqrt(norms) + lost)
+        return with_rounding(norms, self._image, self._gradient, self.shape, scale)
 
     def weighted_sum(self, coefficients):
         if self._kept is not None:

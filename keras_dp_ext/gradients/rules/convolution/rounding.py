@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from keras_dp_ext.gradients.row_tensors import UNIT_ROUNDOFF
+
+
+def with_rounding(
+    norms_squared: tf.Tensor,
+    image: tf.Tensor,
+    gradient: tf.Tensor,
+    filter_shape: Sequence[int],
+    scale: tf.Tensor | None,
+) -> tf.Tensor:
+    """Squared norms that also hold for what the kernel of the whole batch adds up.
+
+    Args:
+        norms_squared: `[rows]`, of products of patches.
+        image: As for `rounding_of_sum`.
+        gradient: As for `rounding_of_sum`.
+        filter_shape: `[*spatial, inputs, outputs]`.
+        scale: By what the coordinates were divided before they were measured.
+    """
+    lost = rounding_of_sum(image, gradient, math.prod(filter_shape[:-2]))
+    if scale is not None:
+        lost /= tf.reduce_min(scale)
+    return tf.square(tf.sqrt(norms_squared) + lost)
 
 
 def rounding_of_sum(image: tf.Tensor, gradient: tf.Tensor, taps: int) -> tf.Tensor:

@@ -21,13 +21,21 @@ _REDUCTIONS = ["All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum
 
 @register(*_REDUCTIONS)
 def reduction(op, inputs: Sequence[Value], frame) -> Value:
+    axes = _axes_of_each_example(inputs, 1, "reduces")
+    return without_axes(inputs[0], axes, op.get_attr("keep_dims"))
+
+
+def _axes_of_each_example(
+    inputs: Sequence[Value], which: int, verb: str
+) -> Sequence[int]:
+    """The axes of the first input that another one names: none is the batch's."""
     value = inputs[0]
     needs_rank(value)
     only_rows(inputs, 0)
-    axes = known_axes(inputs[1], value.rank)
+    axes = known_axes(inputs[which], value.rank)
     if value.axis in axes:
-        raise along_batch("reduces")
-    return without_axes(value, axes, op.get_attr("keep_dims"))
+        raise along_batch(verb)
+    return axes
 
 
 def without_axes(value: Value, axes: Sequence[int], keep: bool) -> Value:
@@ -41,33 +49,20 @@ def without_axes(value: Value, axes: Sequence[int], keep: bool) -> Value:
 
 @register("ArgMax", "ArgMin")
 def argument(op, inputs: Sequence[Value], frame) -> Value:
-    value = inputs[0]
-    needs_rank(value)
-    only_rows(inputs, 0)
-    axes = known_axes(inputs[1], value.rank)
-    if value.axis in axes:
-        raise along_batch("compares")
-    return without_axes(value, axes, keep=False)
+    axes = _axes_of_each_example(inputs, 1, "compares")
+    return without_axes(inputs[0], axes, keep=False)
 
 
 @register("Cumsum", "Cumprod", "CumulativeLogsumexp", "ReverseV2")
 def scan(op, inputs: Sequence[Value], frame) -> Value:
-    value = inputs[0]
-    needs_rank(value)
-    only_rows(inputs, 0)
-    if value.axis in known_axes(inputs[1], value.rank):
-        raise along_batch("moves or accumulates")
-    return value.with_shape(value.shape)
+    _axes_of_each_example(inputs, 1, "moves or accumulates")
+    return inputs[0].with_shape(inputs[0].shape)
 
 
 @register("Roll")
 def roll(op, inputs: Sequence[Value], frame) -> Value:
-    value = inputs[0]
-    needs_rank(value)
-    only_rows(inputs, 0)
-    if value.axis in known_axes(inputs[2], value.rank):
-        raise along_batch("moves data")
-    return value.with_shape(value.shape)
+    _axes_of_each_example(inputs, 2, "moves data")
+    return inputs[0].with_shape(inputs[0].shape)
 
 
 @register("ReverseSequence")
