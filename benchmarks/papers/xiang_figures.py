@@ -168,6 +168,8 @@ METHODS: dict[str, Callable] = {
     "directional, w = 1": _proven("uniform"),
     "AdaClip": _proven("adaclip"),
     "as printed": _printed("gradient", SPLIT),
+    "as printed, 1/4 for w": _printed("gradient", 1 / 4),
+    "as printed, 1/3 for w": _printed("gradient", 1 / 3),
     "as printed, w = 1": _printed("uniform", 0.0),
 }
 
@@ -177,6 +179,9 @@ def methods_of(figure: Figure, chosen: list[str]) -> list[str]:
     methods = [method for method in METHODS if method in chosen]
     if figure.setting.pruning is not None:
         methods = [m for m in methods if m != "AdaClip" and "as printed" not in m]
+    if figure.varies != "epsilon":
+        # Other splits of the budget are Figure 4's subject.
+        methods = [m for m in methods if not m.endswith("for w")]
     if figure.varies is not None:
         methods = [m for m in methods if m != "unperturbed"]
     return methods
