@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -20,6 +21,10 @@ from keras_dp_ext.optimizers.base_update import BaseUpdate
 from keras_dp_ext.optimizers.build_scope import build_scope
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
+from keras_dp_ext.optimizers.lost_optimizer import (
+    loses_its_optimizer,
+    warn_of_lost_optimizer,
+)
 from keras_dp_ext.optimizers.noise_source import NoiseSource
 from keras_dp_ext.optimizers.private_step import (
     trace_function,
@@ -139,6 +144,8 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
                 "`optimizer.minimize(losses, variables, tape=tape)`."
             )
         model = self._watched_model(find_fit(self))
+        if model is not None:
+            self._state.trained_model = weakref.ref(model)
         if model is not None and not model.trainable_weights:
             raise no_weights_error()
         pending = self._state.pending_loss
@@ -390,6 +397,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         saved: dict[str, Any] = {}
         super().save_own_variables(saved)
         if not keras_internals.is_writing_backup():
+            self._warn_of_lost_optimizer()
             # The sums of an unfinished lot are not noised: they may be written
             # where training is resumed from, never into a file that is shared.
             for index, variable in enumerate(self.variables):
@@ -398,6 +406,14 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         self._spending.save(saved)
         for key, value in saved.items():
             store[key] = value
+
+    def _warn_of_lost_optimizer(self) -> None:
+        model = self._state.trained_model()
+        if model is None or "lost" in self._state.warned:
+            return
+        if loses_its_optimizer(model):
+            self._state.warned.add("lost")
+            warn_of_lost_optimizer(model)
 
     def load_own_variables(self, store: Any) -> None:
         saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)

@@ -20,6 +20,7 @@ class TrainingState:
         pending: The loss between `scale_loss` and `apply_gradients`; one for each
             thread, as replicas are traced in threads of their own.
         bound_model: The model that `bind` named.
+        trained_model: Refers to the model that was trained last.
         unsaved: Variables that must not be saved with the optimizer.
         dropped: Counter of rows that were not finite, where they are counted.
         session: Refers to the training under way; see `TrainingSession`.
@@ -35,6 +36,7 @@ class TrainingState:
 
     pending: threading.local = dataclasses.field(default_factory=threading.local)
     bound_model: keras.Model | None = None
+    trained_model: Callable[[], keras.Model | None] = lambda: None
     unsaved: list[keras.Variable] = dataclasses.field(default_factory=list)
     dropped: keras.Variable | None = None
     session: Callable[[], Any] = lambda: None
