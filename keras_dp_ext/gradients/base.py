@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -52,14 +52,14 @@ def sum_of_mapped(row_map: RowMap, rows: list[tf.Tensor]) -> list[tf.Tensor]:
     return [tf.reduce_sum(result, axis=0) for result in mapped]
 
 
-def one_for_each(coefficients, variables: Sequence) -> list[tf.Tensor]:
+def one_for_each(coefficients: Any, variables: Sequence) -> list[tf.Tensor]:
     """One tensor of coefficients for each variable, also where all share one."""
     if isinstance(coefficients, (list, tuple)):
         return list(coefficients)
     return [coefficients] * len(variables)
 
 
-def distinct(coefficients) -> list[tf.Tensor]:
+def distinct(coefficients: Any) -> list[tf.Tensor]:
     """The tensors among them, each once."""
     # An array of one coefficient for each row is no list of tensors.
     several = isinstance(coefficients, (list, tuple))
@@ -157,19 +157,21 @@ class MaterializedGradients(PerExampleGradients):
         ]
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> tf.Tensor:
         return tf.shape(self._rows[0])[0]
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         return self._finite
 
-    def norms_squared(self):
+    def norms_squared(self) -> list[tf.Tensor]:
         return [
             tf.reduce_sum(tf.square(row), axis=list(range(1, row.shape.rank)))
             for row in self._rows
         ]
 
-    def norm_squared(self, scales=None):
+    def norm_squared(
+        self, scales: Sequence[tf.Tensor | None] | None = None
+    ) -> tf.Tensor:
         scales = scales or [None] * len(self._rows)
         total = tf.zeros([self.num_rows])
         for row, scale in zip(self._rows, scales, strict=True):
@@ -179,13 +181,15 @@ class MaterializedGradients(PerExampleGradients):
             )
         return total
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: Any) -> list[tf.Tensor]:
         each = one_for_each(coefficients, self.shapes)
         return [
             WeightedRows([row], coefficient).sum()[0]
             for row, coefficient in zip(self._rows, each, strict=True)
         ]
 
-    def sum_of(self, row_map, bytes_limit=None):
+    def sum_of(
+        self, row_map: RowMap, bytes_limit: int | None = None
+    ) -> list[tf.Tensor]:
         del bytes_limit  # The rows are in memory already.
         return sum_of_mapped(row_map, self._rows)

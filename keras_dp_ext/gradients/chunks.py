@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -108,7 +109,7 @@ def map_chunks(
         for shape in shapes
     ]
 
-    def body(index, results):
+    def body(index: Any, results: Any) -> Any:
         start = index * chunk
         size = chunk if all_are_full else tf.minimum(chunk, number - start)
         parts = function(start, size)

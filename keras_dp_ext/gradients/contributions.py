@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -116,22 +117,22 @@ class Rows(Contribution):
         self.shape = tuple(shape)
         self._rows = tf.cast(rows, tf.float32)
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         # 0 * x is 0 for finite x and NaN otherwise: one pass, one reduction.
         axes = list(range(1, self._rows.shape.rank))
         return tf.equal(tf.reduce_sum(0.0 * self._rows, axis=axes), 0.0)
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         rows = self._rows if scale is None else self._rows / scale
         return tf.reduce_sum(tf.square(rows), axis=list(range(1, rows.shape.rank)))
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return combine_rows(coefficients, self._rows)
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         return self._rows
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return Rows(change(self._rows), self.shape)
 
 
@@ -173,7 +174,7 @@ class OuterProducts(Contribution):
         """Gram matrices cost T^2 (I + O), twice for float64; materialising T I O."""
         return 2 * positions * (inputs + outputs) < inputs * outputs
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         return have_finite_products(self._left, self._right)
 
     @functools.cached_property
@@ -186,7 +187,7 @@ class OuterProducts(Contribution):
             return self._left[:, 0, :, tf.newaxis] * self._right[:, :1]
         return tf.matmul(self._left, self._right, transpose_a=True)
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._sizes[0] == 1:
             return self._norm_squared_of_single(scale)
         if scale is not None:
@@ -196,7 +197,7 @@ class OuterProducts(Contribution):
             return self._ghost_norm_squared()
         return tf.reduce_sum(tf.square(self._materialized), axis=[1, 2])
 
-    def _norm_squared_of_single(self, scale):
+    def _norm_squared_of_single(self, scale: tf.Tensor | None) -> tf.Tensor:
         left, left_unit = _in_own_units(self._left[:, 0])
         right, right_unit = _in_own_units(self._right[:, 0])
         left, right = tf.square(left), tf.square(right)
@@ -207,14 +208,14 @@ class OuterProducts(Contribution):
             inner = tf.reduce_sum(tf.matmul(left, inverse) * right, axis=1)
         return inner * tf.square(left_unit * right_unit)
 
-    def _ghost_norm_squared(self):
+    def _ghost_norm_squared(self) -> tf.Tensor:
         """`|sum_t a_t (x) d_t|^2 = sum_ts (a_t . a_s) (d_t . d_s)`."""
         left, right = (tf.cast(f, tf.float64) for f in (self._left, self._right))
         left = tf.matmul(left, left, transpose_b=True)
         right = tf.matmul(right, right, transpose_b=True)
         return _ghost_norm_squared(left * right)
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self.is_materialized:
             total = combine_rows(coefficients, self._materialized)
         else:
@@ -226,22 +227,22 @@ class OuterProducts(Contribution):
             )
         return tf.reshape(total, self.shape)
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         return tf.reshape(self._materialized, [-1, *self.shape])
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return OuterProducts(change(self._left), change(self._right), self.shape)
 
     @property
     def is_materialized(self) -> bool:
         return "_materialized" in self.__dict__
 
-    def sanitized(self, finite):
+    def sanitized(self, finite: tf.Tensor) -> Contribution:
         if self.is_materialized:
             return self._built.sanitized(finite)
         return super().sanitized(finite)
 
-    def summable(self, zeroed):
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
         if self.is_materialized:
             return self._built.summable(zeroed)
         return super().summable(zeroed)
@@ -258,12 +259,12 @@ class Lookups(Contribution):
         shape: `(vocabulary, width)`.
     """
 
-    def __init__(self, indices, gradients, shape: Sequence[int]):
+    def __init__(self, indices: Any, gradients: Any, shape: Sequence[int]):
         self.shape = tuple(shape)
         self._indices = indices
         self._gradients = tf.cast(gradients, tf.float32)
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         gradients = self._gradients
         if scale is not None:
             gradients = gradients / tf.gather(scale, self._indices)
@@ -272,18 +273,18 @@ class Lookups(Contribution):
         inner = tf.matmul(gradients, gradients, transpose_b=True)
         return _ghost_norm_squared(tf.where(same, inner, tf.zeros([], inner.dtype)))
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(
             tf.reshape(scale_rows(coefficients, self._gradients), [-1, self.shape[1]]),
             tf.reshape(self._indices, [-1]),
             self.shape[0],
         )
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         # A row of the table is a sum of gradients: finite if their norm is.
         return tf.math.is_finite(self.norm_squared())
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         rows = tf.shape(self._indices)[0]
         offsets = tf.range(tf.cast(rows, self._indices.dtype)) * self.shape[0]
         # XLA does not check indices: one beyond the table would be another row's.
@@ -296,7 +297,7 @@ class Lookups(Contribution):
         )
         return tf.reshape(flat, [-1, *self.shape])
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return Lookups(change(self._indices), change(self._gradients), self.shape)
 
 
@@ -327,36 +328,36 @@ class Mapped(Contribution):
         self._scale_map = scale_map
 
     @property
-    def has_rows(self):
+    def has_rows(self) -> bool:  # type: ignore[override]
         return self._scale_map is not None and self._inner.has_rows
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._scale_map is not None:
             return self._inner.norm_squared(
                 None if scale is None else self._scale_map(scale)
             )
         return self._built.norm_squared(scale)
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return self._sum_map(self._inner.weighted_sum(coefficients))
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         if self._scale_map is not None:
             return self._inner.finite_rows()
         return super().finite_rows()
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         return self._rows_map(self._inner.rows())
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return self._over(self._inner.map_factors(change))
 
-    def sanitized(self, finite):
+    def sanitized(self, finite: tf.Tensor) -> Contribution:
         if "_built" in self.__dict__:
             return self._built.sanitized(finite)
         return self._over(self._inner.sanitized(finite))
 
-    def summable(self, zeroed):
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:
             return self._built.summable(zeroed)
         return self._over(self._inner.summable(zeroed))
@@ -373,16 +374,16 @@ class Total(Contribution):
         self.shape = parts[0].shape
         self._parts = list(parts)
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         return self._built.norm_squared(scale)
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return tf.add_n([part.weighted_sum(coefficients) for part in self._parts])
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         return tf.add_n([part.rows() for part in self._parts])
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return Total([part.map_factors(change) for part in self._parts])
 
 

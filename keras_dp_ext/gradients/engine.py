@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -30,6 +31,9 @@ from keras_dp_ext.gradients.row_order import RowOrders
 from keras_dp_ext.gradients.row_tensors import zero_all_rows
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 from keras_dp_ext.gradients.split import Split, check_rows_are_examples
+
+if TYPE_CHECKING:
+    from keras_dp_ext.gradients.base import RowMap
 
 
 def per_example_gradients(
@@ -108,7 +112,7 @@ def per_example_gradients(
     )
 
 
-def _with_respect_to(variable, contribution, use: Use) -> forms.Contribution:
+def _with_respect_to(variable: Any, contribution: Any, use: Use) -> forms.Contribution:
     """From the gradient of a weight to that of the variable behind it."""
     if use.view is not None:
         view = use.view
@@ -124,7 +128,7 @@ def _with_respect_to(variable, contribution, use: Use) -> forms.Contribution:
     weight = use.weight
     handle = graph_lib.handle_in_graph(variable, weight.graph)
 
-    def adjoint(value):
+    def adjoint(value: Any) -> Any:
         gradient = tf.gradients(weight, handle, grad_ys=tf.cast(value, weight.dtype))[0]
         return tf.cast(tf.convert_to_tensor(gradient), tf.float32)
 
@@ -208,10 +212,10 @@ class LazyGradients(PerExampleGradients):
         return LazyGradients(fresh, self.shapes, self._rows, self.ordinary)
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> tf.Tensor:
         return tf.convert_to_tensor(self._rows, tf.int32)
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         return self._finite
 
     @functools.cached_property
@@ -219,14 +223,16 @@ class LazyGradients(PerExampleGradients):
         finite = _finite_rows(self._contributions)
         return tf.fill([self._rows], True) if finite is None else finite
 
-    def _raw_norms_squared(self, scales=None) -> list[tf.Tensor]:
+    def _raw_norms_squared(
+        self, scales: Sequence[tf.Tensor | None] | None = None
+    ) -> list[tf.Tensor]:
         scales = self._packed.pack(scales or [None] * len(self.shapes))
         return [
             contribution.norm_squared(scale)
             for contribution, scale in zip(self._contributions, scales, strict=True)
         ]
 
-    def norms_squared(self):
+    def norms_squared(self) -> list[tf.Tensor]:
         parts = [
             tf.zeros([self._rows]) if one is None else one.norm_squared()
             for one in self._by_variable
@@ -237,10 +243,14 @@ class LazyGradients(PerExampleGradients):
         self.norms += [Norms(None, part, [n]) for n, part in enumerate(parts)]
         return parts
 
-    def norm_squared(self, scales=None):
+    def norm_squared(
+        self, scales: Sequence[tf.Tensor | None] | None = None
+    ) -> tf.Tensor:
         return self._total_norm_squared(self._raw_norms_squared(scales), scales)
 
-    def _total_norm_squared(self, parts, scales=None) -> tf.Tensor:
+    def _total_norm_squared(
+        self, parts: Any, scales: Sequence[tf.Tensor | None] | None = None
+    ) -> tf.Tensor:
         norms = tf.add_n(parts) if parts else tf.zeros([self._rows])
         if scales is None:
             self.__dict__["_finite"] = tf.math.is_finite(norms)
@@ -251,7 +261,7 @@ class LazyGradients(PerExampleGradients):
         self.norms.append(Norms(None if scales is None else list(scales), norms))
         return norms
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: Any) -> list[tf.Tensor]:
         given = distinct(coefficients)
         used = {id(c): tf.where(self._finite, c, 0.0) for c in given}
         each = one_for_each(coefficients, self.shapes)
@@ -275,11 +285,13 @@ class LazyGradients(PerExampleGradients):
         self.sums.append(WeightedSums(given, list(sums)))
         return sums
 
-    def _summable(self, contributions) -> list[forms.Contribution | None]:
+    def _summable(
+        self, contributions: Sequence[Any]
+    ) -> list[forms.Contribution | None]:
         """Without what is not finite; no copy where everything is."""
         factors = []
 
-        def collect(factor):
+        def collect(factor: Any) -> Any:
             factors.append(factor)
             return factor
 
@@ -292,7 +304,9 @@ class LazyGradients(PerExampleGradients):
             for contribution in contributions
         ]
 
-    def sum_of(self, row_map, bytes_limit=None):
+    def sum_of(
+        self, row_map: RowMap, bytes_limit: int | None = None
+    ) -> list[tf.Tensor]:
         most = rows_per_chunk(
             sum(shape.num_elements() for shape in self.shapes), bytes_limit
         )
@@ -303,12 +317,14 @@ class LazyGradients(PerExampleGradients):
             row_map, even_chunk(self._rows, most - most % grain, grain)
         )
 
-    def _sum_of_chunks(self, row_map, chunk: int | tf.Tensor) -> list[tf.Tensor]:
+    def _sum_of_chunks(
+        self, row_map: RowMap, chunk: int | tf.Tensor
+    ) -> list[tf.Tensor]:
         """Loops over chunks of one size, as XLA wants it; the last one starts early
         enough to end with the batch, and skips the rows that were done before."""
         rows = self.num_rows
 
-        def body(done, sums):
+        def body(done: Any, sums: Any) -> Any:
             start = tf.minimum(done, rows - chunk)
             integers = integer_dtype()
             fresh = tf.range(tf.cast(chunk, integers)) >= tf.cast(
@@ -331,7 +347,9 @@ class LazyGradients(PerExampleGradients):
         )
         return list(sums)
 
-    def _sum_of_chunk(self, row_map, contributions, fresh, count):
+    def _sum_of_chunk(
+        self, row_map: RowMap, contributions: Sequence[Any], fresh: Any, count: Any
+    ) -> list[tf.Tensor]:
         keep = _finite_rows(contributions)
         if fresh is not None:
             keep = fresh if keep is None else keep & fresh
@@ -353,7 +371,7 @@ def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tens
     """Zeros in place of rows that are not finite, which are rare: one condition for
     all factors saves a pass over all of them."""
 
-    def zeroed():
+    def zeroed() -> list[tf.Tensor]:
         return zero_all_rows(factors, finite)
 
     if not factors or is_compiled():
@@ -366,20 +384,20 @@ def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tens
     return results
 
 
-def _finite_rows(contributions) -> tf.Tensor | None:
+def _finite_rows(contributions: Sequence[Any]) -> tf.Tensor | None:
     """`[rows]`: which rows are finite in every coordinate of every variable."""
     finite = [contribution.finite_rows() for contribution in contributions]
     return functools.reduce(tf.logical_and, finite) if finite else None
 
 
-def _result_shapes(row_map, shapes) -> list[tf.TensorShape]:
+def _result_shapes(row_map: RowMap, shapes: Any) -> list[tf.TensorShape]:
     """What a row map makes of one row."""
     with tf_internals.scratch_graph("row_map_shapes").as_default():
         sums = sum_of_mapped(row_map, [tf.zeros([1, *shape]) for shape in shapes])
     return [total.shape for total in sums]
 
 
-def _float_rows(rows, count, shape):
+def _float_rows(rows: Any, count: Any, shape: Sequence[int]) -> Any:
     rows = tf.cast(rows, tf.float32)
     if isinstance(count, int):
         rows = tf.ensure_shape(rows, [count, *shape])

@@ -13,7 +13,7 @@ finite, and would erase the gradients of all the others.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,12 +73,14 @@ def fallback_rows(
     return rows
 
 
-def _one_microbatch_at_a_time(losses, variables, group):
+def _one_microbatch_at_a_time(
+    losses: tf.Tensor, variables: Sequence[Any], group: int
+) -> Any:
     ops = graph_lib.ancestors([losses])
     batch = losses.shape[0]
     batched = _batched_inputs(ops, batch)
 
-    def losses_of(start, handles):
+    def losses_of(start: Any, handles: Any) -> Any:
         replaced = {id(tensor): _rows(tensor, start, group) for tensor in batched}
         copies = _copy_for_rows(ops, {**replaced, **handles}, batch, group)
         return copies[id(losses)]
@@ -86,7 +88,9 @@ def _one_microbatch_at_a_time(losses, variables, group):
     return _for_every_microbatch(losses_of, losses, variables, group)
 
 
-def _in_a_batch_of_copies(losses, variables, group):
+def _in_a_batch_of_copies(
+    losses: tf.Tensor, variables: Sequence[Any], group: int
+) -> Any:
     ops = graph_lib.ancestors([losses])
     sources = [s for s in graph_lib.data_sources(ops, losses.shape[0]) if s.shape.rank]
     draws = [
@@ -96,7 +100,7 @@ def _in_a_batch_of_copies(losses, variables, group):
         for output in op.outputs
     ]
 
-    def losses_of(start, handles):
+    def losses_of(start: Any, handles: Any) -> Any:
         # Every example keeps its place, and so its own random draws.
         places = start + tf.range(tf.shape(losses)[0]) % group
         replaced = {id(source): tf.gather(source, places) for source in sources}
@@ -113,14 +117,16 @@ def _in_a_batch_of_copies(losses, variables, group):
     return _for_every_microbatch(losses_of, losses, variables, group)
 
 
-def _with_shapes(op, copies):
+def _with_shapes(op: tf.Operation, copies: Any) -> Any:
     """Constants are captured here, and shapes that are made of them get lost."""
     for output, copy in zip(op.outputs, copies, strict=True):
         copy.set_shape(output.shape)
     return copies
 
 
-def _for_every_microbatch(losses_of, losses, variables, group):
+def _for_every_microbatch(
+    losses_of: Any, losses: tf.Tensor, variables: Sequence[Any], group: int
+) -> Any:
     """Differentiates `losses_of(start, handles)`, the losses of one microbatch.
 
     `handles` stand for those of the variables, and must replace them.
@@ -129,7 +135,7 @@ def _for_every_microbatch(losses_of, losses, variables, group):
         graph_lib.handle_in_graph(variable, losses.graph) for variable in variables
     ]
 
-    def gradients_of(number):
+    def gradients_of(number: Any) -> Any:
         # Through an identity, so that whatever reads the variable is copied, too.
         own_handles = [tf.identity(handle) for handle in handles]
         own_losses = losses_of(
@@ -166,7 +172,7 @@ def _map_fn(function: Any, elements: tf.Tensor, **arguments: Any) -> Any:
         scope.set_caching_device(before)
 
 
-def _batched_inputs(ops, batch: int | None) -> list[tf.Tensor]:
+def _batched_inputs(ops: Iterable[tf.Operation], batch: int | None) -> list[tf.Tensor]:
     """Everything with a row for each example that the graph starts from: data,
     random draws, and (for a static batch) constants such as an initial state."""
     found = [
@@ -191,7 +197,9 @@ def _rows(tensor: tf.Tensor, start: tf.Tensor, size: int) -> tf.Tensor:
     return tf.slice(tensor, [start] + [0] * (rank - 1), [size] + [-1] * (rank - 1))
 
 
-def _copy_for_rows(ops, replaced, batch: int | None, group: int):
+def _copy_for_rows(
+    ops: Iterable[tf.Operation], replaced: Any, batch: int | None, group: int
+) -> Any:
     """Copies what depends on the data; static shapes get the smaller batch."""
     replaced = dict(replaced)
     for op in ops:
@@ -204,7 +212,7 @@ def _copy_for_rows(ops, replaced, batch: int | None, group: int):
     return replaced
 
 
-def _shrink(shape: tf.Tensor, replaced, batch: int, group: int) -> None:
+def _shrink(shape: tf.Tensor, replaced: Any, batch: int, group: int) -> None:
     """A constant shape whose first entry counts examples counts fewer of them."""
     value = tf.get_static_value(shape)
     if value is None or np.ndim(value) != 1 or not len(value):

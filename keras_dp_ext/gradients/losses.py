@@ -122,7 +122,9 @@ class _Walk:
         else:
             raise _hidden_losses_error(tensor)
 
-    def _add_penalty(self, tensor, factor, divisors):
+    def _add_penalty(
+        self, tensor: tf.Tensor, factor: float, divisors: tuple[tf.Tensor, ...]
+    ) -> None:
         _check_closes_over_nothing(tensor)
         # Keras gives each replica its share of a penalty; we add it once.
         term = factor * self._replicas * tf.cast(tensor, tf.float32)
@@ -137,7 +139,9 @@ class _Walk:
             term = tf.math.divide_no_nan(term, tf.cast(divisor, tf.float32))
         self.data_independent.append(term)
 
-    def _add_product(self, tensor, factor, divisors):
+    def _add_product(
+        self, tensor: tf.Tensor, factor: float, divisors: tuple[tf.Tensor, ...]
+    ) -> None:
         varying, constant = tensor.op.inputs
         if id(varying) not in self._dependent:
             varying, constant = constant, varying
@@ -159,7 +163,9 @@ class _Walk:
             and abs(value * self._replicas - 1.0) < 1e-6
         )
 
-    def _add_reduction(self, tensor, factor, divisors):
+    def _add_reduction(
+        self, tensor: tf.Tensor, factor: float, divisors: tuple[tf.Tensor, ...]
+    ) -> None:
         values = tensor.op.inputs[0]
         is_mean = tensor.op.type == "Mean"
         if values.shape.rank == 0:
@@ -171,7 +177,13 @@ class _Walk:
         else:
             self._add_rows(values, factor, divisors, is_mean)
 
-    def _add_rows(self, values, factor, divisors, is_mean=False):
+    def _add_rows(
+        self,
+        values: tf.Tensor,
+        factor: float,
+        divisors: tuple[tf.Tensor, ...],
+        is_mean: bool = False,
+    ) -> None:
         values = _unflattened(values)
         divided = is_mean
         for divisor in divisors:

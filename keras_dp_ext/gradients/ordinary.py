@@ -34,7 +34,13 @@ class OrdinaryGradients:
         is_known: Whether there are gradients. Not so where control flow is in the way.
     """
 
-    def __init__(self, losses, variables: Sequence, sources, group: int):
+    def __init__(
+        self,
+        losses: tf.Tensor,
+        variables: Sequence,
+        sources: Sequence[tf.Tensor],
+        group: int,
+    ):
         self.weights = tf.fill(tf.shape(losses), tf.cast(1.0 / group, losses.dtype))
         self.weights.set_shape(losses.shape)
         self.of_variables: list[tf.Tensor | None] = [None] * len(variables)

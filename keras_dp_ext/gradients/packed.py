@@ -103,5 +103,5 @@ def _is_small(contribution: Contribution | None) -> bool:
     )
 
 
-def _flat(rows: tf.Tensor, shape) -> tf.Tensor:
+def _flat(rows: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return rows if len(shape) == 1 else tf.reshape(rows, [-1, math.prod(shape)])

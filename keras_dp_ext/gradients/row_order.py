@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -88,7 +89,7 @@ def _moves_first_axis(op: tf.Operation) -> bool:
     return permutation is None or int(permutation[0]) != 0
 
 
-def _static(size) -> int | None:
+def _static(size: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 

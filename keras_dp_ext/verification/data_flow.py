@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -155,7 +156,7 @@ class DataFlow:
         return any(inside(graph, numbers)._shapes for graph in graphs)
 
 
-def inside(graph, numbers: Iterable[int]) -> DataFlow:
+def inside(graph: Any, numbers: Iterable[int]) -> DataFlow:
     """The flow through a function, given the numbers of the inputs with data."""
     sources = [graph.inputs[number].op for number in numbers]
     return DataFlow(sources).visit_all(graph.get_operations())
@@ -182,7 +183,7 @@ def in_any_iteration(loop: tf.Operation, numbers: set[int]) -> tuple[set[int], b
     return numbers, any(output in flow for output in condition.outputs)
 
 
-def _returns_data(graph) -> bool:
+def _returns_data(graph: Any) -> bool:
     flow = inside(graph, [])
     return any(output in flow for output in graph.outputs)
 

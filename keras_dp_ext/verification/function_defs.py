@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -40,7 +41,7 @@ def in_double_precision(
     made: dict[str, str] = {}
     found: list[function_pb2.FunctionDef] = []
 
-    def double(definition, new_name):
+    def double(definition: Any, new_name: Any) -> None:
         result = copy.deepcopy(definition)
         result.signature.name = new_name
         for argument in (*result.signature.input_arg, *result.signature.output_arg):
@@ -65,7 +66,7 @@ def in_double_precision(
     return found
 
 
-def _double_attribute(value: attr_value_pb2.AttrValue, double_function) -> None:
+def _double_attribute(value: attr_value_pb2.AttrValue, double_function: Any) -> None:
     kind = value.WhichOneof("value")
     if kind == "type" and value.type in _WIDENED:
         value.type = _DOUBLE
@@ -99,7 +100,7 @@ def fingerprint(definition: function_pb2.FunctionDef, find: FindFunction) -> byt
                 known[name] = name.encode()
         return known[name]
 
-    def digest(definition) -> bytes:
+    def digest(definition: Any) -> bytes:
         result = hashlib.sha256()
         numbers: dict[str, int] = {}
         for argument in definition.signature.input_arg:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +12,11 @@ import tensorflow as tf
 from keras_dp_ext.verification import agreement, probe_errors
 from keras_dp_ext.verification.mixing_trials import REFUSALS, MixingTrials, same
 from keras_dp_ext.verification.trial import Trial
+
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.probe_functions import ProbeFunctions
+    from keras_dp_ext.verification.synthetic_batches import SyntheticBatches
+    from keras_dp_ext.verification.variable_copies import VariableCopies
 
 # What decides where there is no float64.
 _SHARE, _SHARE_OF_HALVES = 1e-3, 5e-2
@@ -43,7 +50,15 @@ class GradientTrials:
         generator: Of random choices.
     """
 
-    def __init__(self, functions, copies, batches, variables, mixing, generator):
+    def __init__(
+        self,
+        functions: ProbeFunctions,
+        copies: VariableCopies,
+        batches: SyntheticBatches,
+        variables: Sequence[Any],
+        mixing: MixingTrials,
+        generator: np.random.Generator,
+    ):
         self._functions = functions
         self._copies = copies
         self._batches = batches
@@ -133,7 +148,7 @@ class GradientTrials:
         for number in range(len(trial.plain().norms_squared)):
             self._compare_norm(trial, number)
 
-    def _compare(self, trial: Trial, by_rules, ordinary, what: str) -> None:
+    def _compare(self, trial: Trial, by_rules: Any, ordinary: Any, what: str) -> None:
         expected = ordinary().truth
         for number, sums in enumerate(by_rules().sums):
             for place, variable in enumerate(self._variables):
@@ -147,7 +162,9 @@ class GradientTrials:
                     apart = agreement.difference(sums[place], expected[place])
                     raise probe_errors.wrong_gradients_error(variable, what, apart)
 
-    def _agree_after_all(self, trial, by_rules, ordinary, number, place) -> bool:
+    def _agree_after_all(
+        self, trial: Trial, by_rules: Any, ordinary: Any, number: Any, place: Any
+    ) -> bool:
         computed, expected = by_rules().sums[number][place], ordinary().truth[place]
         try:
             wide = by_rules(True).sums[number][place], ordinary(True).truth[place]
@@ -182,7 +199,7 @@ class GradientTrials:
         variables = [self._variables[place] for place in self._places(number)]
         raise probe_errors.wrong_norms_error(variables, norm**2, expected**2)
 
-    def _norm_agrees(self, trial, number: int, double: bool) -> bool:
+    def _norm_agrees(self, trial: Trial, number: int, double: bool) -> bool:
         norm, expected = self._norms(trial, number, double)
         return agreement.norms_agree(
             norm,
@@ -197,7 +214,7 @@ class GradientTrials:
         return self._functions.places_of_norms()[number]
 
     def _norms(
-        self, trial, number: int, double: bool, truth=None
+        self, trial: Trial, number: int, double: bool, truth: Any = None
     ) -> tuple[float, float]:
         """By the rules, and of the ordinary gradient."""
         truth = trial.single(double).truth if truth is None else truth
@@ -209,7 +226,7 @@ class GradientTrials:
         ]
         return norm, float(np.sqrt(sum(squares)))
 
-    def _rounding_of_norm(self, trial, number: int, double: bool) -> float:
+    def _rounding_of_norm(self, trial: Trial, number: int, double: bool) -> float:
         truth = trial.single(double).truth
         squares = [
             truth[place].size * trial.rounding(place, double) ** 2
@@ -243,7 +260,15 @@ class GradientTrials:
                 self._compare_apart(trial, old_sums, new_sums, data, new_data, kept)
         self._check_inputs(trial)
 
-    def _compare_apart(self, trial, old_sums, new_sums, data, new_data, kept):
+    def _compare_apart(
+        self,
+        trial: Trial,
+        old_sums: Any,
+        new_sums: Any,
+        data: Sequence[tf.Tensor],
+        new_data: Sequence[tf.Tensor],
+        kept: np.ndarray,
+    ) -> None:
         pairs = zip(self._variables, old_sums, new_sums, strict=True)
         for place, (variable, old, new) in enumerate(pairs):
             if same(new, old, 1e-5, 0.0):

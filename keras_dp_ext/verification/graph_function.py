@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
@@ -104,7 +105,7 @@ class GraphFunction:
 class _Copies:
     """Ops that were created again, without the order among them."""
 
-    def __init__(self, ops, arguments):
+    def __init__(self, ops: Iterable[tf.Operation], arguments: Any):
         graph = tf_internals.scratch_graph("copies")
         with graph.as_default():
             replaced = {
@@ -114,7 +115,7 @@ class _Copies:
             self._copies = graph_lib.copy_ops(ops, replaced)
         self.ops = [op for op in graph.get_operations() if op.type != "Placeholder"]
 
-    def of(self, tensors) -> list[tf.Tensor]:
+    def of(self, tensors: Any) -> list[tf.Tensor]:
         return [self._copies[id(tensor)] for tensor in tensors]
 
 

@@ -29,12 +29,12 @@ class GraphMarks:
 _NO_MARKS = GraphMarks(frozenset(), frozenset())  # type: ignore[arg-type]
 
 
-def marks_of(graph) -> GraphMarks:
+def marks_of(graph: Any) -> GraphMarks:
     """The marks of a graph, to be read only."""
     return getattr(graph, _ATTRIBUTE, _NO_MARKS)
 
 
-def marks_for(graph) -> GraphMarks:
+def marks_for(graph: Any) -> GraphMarks:
     """The marks of a graph, to be added to."""
     if not hasattr(graph, _ATTRIBUTE):
         setattr(graph, _ATTRIBUTE, GraphMarks())

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.verification import probe_errors
 from keras_dp_ext.verification.agreement import largest
 from keras_dp_ext.verification.synthetic_batches import separating_subsets
+
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.probe_functions import ProbeFunctions
+    from keras_dp_ext.verification.synthetic_batches import SyntheticBatches
+    from keras_dp_ext.verification.variable_copies import VariableCopies
 
 # The same ops on the same row: only what a kernel does in another order is innocent.
 _ROUNDING = 16 * 2.0**-23
@@ -57,14 +65,14 @@ class MixingTrials:
 
     def __init__(
         self,
-        functions,
-        copies,
-        batches,
+        functions: ProbeFunctions,
+        copies: VariableCopies,
+        batches: SyntheticBatches,
         batch: int,
         group: int,
-        variables,
-        generator,
-        findings=(),
+        variables: Sequence[Any],
+        generator: np.random.Generator,
+        findings: Any = (),
     ):
         self._functions = functions
         self._copies = copies
@@ -104,7 +112,7 @@ class MixingTrials:
         self._check_extremes()
         self._check_other_circumstances()
 
-    def _losses_of(self, data) -> np.ndarray | None:
+    def _losses_of(self, data: Sequence[tf.Tensor]) -> np.ndarray | None:
         """`[rows]`; `None` if the model refuses the made-up data."""
         try:
             losses = self._functions.losses(data)
@@ -113,7 +121,13 @@ class MixingTrials:
         self._functions.check_number_of_losses(losses, self._batch)
         return losses.astype(np.float64).reshape(self.rows, -1).mean(axis=1)
 
-    def _compare(self, losses, data, new_data, kept) -> None:
+    def _compare(
+        self,
+        losses: np.ndarray,
+        data: Sequence[tf.Tensor],
+        new_data: Sequence[tf.Tensor],
+        kept: np.ndarray,
+    ) -> None:
         """Raises if one of the kept examples sees that others have changed."""
         new_losses = self._losses_of(new_data)
         if losses is None or new_losses is None or not kept.any():
@@ -157,13 +171,21 @@ class MixingTrials:
     def _random_half(self) -> np.ndarray:
         return self._generator.permutation(self.rows) < (self.rows + 1) // 2
 
-    def error(self, data, new_data, kept, what: str) -> ValueError:
+    def error(
+        self,
+        data: Sequence[tf.Tensor],
+        new_data: Sequence[tf.Tensor],
+        kept: np.ndarray,
+        what: str,
+    ) -> ValueError:
         """Says what mixes, and where."""
         op = self._first_mixing_op(data, new_data, kept)
         finding = next(iter(self._findings), None)
         return probe_errors.mixing_error(what, op, self._variables, finding)
 
-    def _first_mixing_op(self, data, new_data, kept) -> tf.Operation | None:
+    def _first_mixing_op(
+        self, data: Sequence[tf.Tensor], new_data: Sequence[tf.Tensor], kept: np.ndarray
+    ) -> tf.Operation | None:
         """The op at which a kept example begins to see the others."""
         tensors, evaluate = self._functions.every_float()
         try:

@@ -22,6 +22,7 @@ been updated, with and without XLA (which would drop assertions inside the step)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +39,9 @@ from keras_dp_ext.verification.row_analysis.analyse import analyse
 from keras_dp_ext.verification.synthetic_batches import SyntheticBatches, domains
 from keras_dp_ext.verification.variable_copies import VariableCopies
 from keras_dp_ext.verification.vocabularies import vocabulary_of
+
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.synthetic_batches import Domain
 
 # Fingerprints of what has passed in this process.
 _passed: set[bytes] = set()
@@ -69,7 +73,9 @@ class Probe:
         group: Examples per microbatch.
     """
 
-    def __init__(self, losses: tf.Tensor, variables: Sequence, gradients, group: int):
+    def __init__(
+        self, losses: tf.Tensor, variables: Sequence, gradients: Any, group: int
+    ):
         self._losses = losses
         self._variables = list(variables)
         self._gradients = gradients
@@ -119,7 +125,14 @@ class Probe:
                 raise probe_errors.hidden_mixing_error(verdict.hidden[0])
         _passed.add(identity)
 
-    def _passes(self, functions, copies, domain, batch: int, verdict) -> bool:
+    def _passes(
+        self,
+        functions: ProbeFunctions,
+        copies: VariableCopies,
+        domain: Domain,
+        batch: int,
+        verdict: Any,
+    ) -> bool:
         """`False` if the model refuses such values, or nothing finite comes out."""
         generator = np.random.default_rng()
         batches = SyntheticBatches(self._sources, batch, self._group, generator, domain)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from keras_dp_ext.gradients.graph.ops import variable_name as name
@@ -15,7 +18,7 @@ _BY_ITSELF = (
 
 
 def rows_are_not_examples_error(
-    source: tf.Tensor, losses_shape, batch=None
+    source: tf.Tensor, losses_shape: Any, batch: Any = None
 ) -> ValueError:
     shape = source.shape if batch is None else [batch, *source.shape[1:]]
     return ValueError(
@@ -42,7 +45,7 @@ def no_data_error(losses: tf.Tensor) -> ValueError:
     )
 
 
-def no_usable_inputs_error(sources) -> ValueError:
+def no_usable_inputs_error(sources: Sequence[tf.Tensor]) -> ValueError:
     return ValueError(
         "The model refuses made-up inputs, or gives losses or gradients for them "
         "that are not finite, so it cannot be verified that it treats every example "
@@ -53,15 +56,15 @@ def no_usable_inputs_error(sources) -> ValueError:
     )
 
 
-def _unknown_axes(sources) -> bool:
+def _unknown_axes(sources: Sequence[tf.Tensor]) -> bool:
     return any(None in source.shape[1:].as_list() for source in sources)
 
 
-def _lengths(sources) -> str:
+def _lengths(sources: Sequence[tf.Tensor]) -> str:
     return ", lengths from 3 to 224" if _unknown_axes(sources) else ""
 
 
-def _static(sources) -> str:
+def _static(sources: Sequence[tf.Tensor]) -> str:
     if not _unknown_axes(sources):
         return ""
     return (
@@ -71,7 +74,7 @@ def _static(sources) -> str:
 
 
 def mixing_error(
-    what: str, op: tf.Operation | None, variables, finding=None
+    what: str, op: tf.Operation | None, variables: Sequence[Any], finding: Any = None
 ) -> ValueError:
     """Args: what mixes; the op of the forward pass, if it was seen at one; the trained
     variables; otherwise what reading the graph has found."""
@@ -127,7 +130,7 @@ def _remedy(op: tf.Operation | None) -> str:
     )
 
 
-def hidden_mixing_error(finding) -> ValueError:
+def hidden_mixing_error(finding: Any) -> ValueError:
     return ValueError(
         f"The model may mix the examples of a batch: {finding} Made-up batches did not "
         "show it, but a condition or a small factor can hide it from them, and for "
@@ -136,7 +139,7 @@ def hidden_mixing_error(finding) -> ValueError:
     )
 
 
-def wrong_gradients_error(variable, what: str, largest: float) -> ValueError:
+def wrong_gradients_error(variable: Any, what: str, largest: float) -> ValueError:
     return ValueError(
         f"Per-example gradients of variable `{name(variable)}` are wrong: the {what} "
         "differs from the ordinary gradient. A gradient rule is wrong for an op of "
@@ -146,7 +149,9 @@ def wrong_gradients_error(variable, what: str, largest: float) -> ValueError:
     )
 
 
-def wrong_norms_error(variables, received: float, expected: float) -> ValueError:
+def wrong_norms_error(
+    variables: Sequence[Any], received: float, expected: float
+) -> ValueError:
     return ValueError(
         "Per-example gradient norms are wrong for variables "
         f"{[name(variable) for variable in variables]}: received {received:.6g}, "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -48,7 +49,14 @@ class ProbeFunctions:
         group: Examples per microbatch.
     """
 
-    def __init__(self, losses, sources, variables, gradients, group: int):
+    def __init__(
+        self,
+        losses: tf.Tensor,
+        sources: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        gradients: Any,
+        group: int,
+    ):
         self._sources = list(sources)
         self._shapes = [tuple(variable.shape) for variable in variables]
         self._group = group
@@ -97,7 +105,7 @@ class ProbeFunctions:
         self._copies = copies
         self._writes = not all(map(only_reads, self.forward_ops))
 
-    def check_number_of_losses(self, losses, batch: int) -> None:
+    def check_number_of_losses(self, losses: tf.Tensor, batch: int) -> None:
         """Raises unless there is one for each example."""
         if losses.shape[0] != batch:
             raise probe_errors.rows_are_not_examples_error(
@@ -191,7 +199,7 @@ class ProbeFunctions:
         ]
         function = GraphFunction(self._inputs, tensors)
 
-        def evaluate(data):
+        def evaluate(data: Sequence[tf.Tensor]) -> Any:
             self._restore()
             return function([*data, *self._frozen], self._copies.stand_in)
 
@@ -208,7 +216,9 @@ class ProbeFunctions:
             function.forget()
 
 
-def hidden_draws(ops, sources) -> list[tf.Tensor]:
+def hidden_draws(
+    ops: Iterable[tf.Operation], sources: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
     """What is drawn without a seed that could be set, whatever the data are.
 
     `tf.random.normal` and `tf.nn.dropout` draw other numbers in every run. What
@@ -236,7 +246,7 @@ def _is_random(op: tf.Operation) -> bool:
     )
 
 
-def _asked_for(gradients) -> tuple[list, list]:
+def _asked_for(gradients: Any) -> tuple[list, list]:
     """Norms and sums that the step needs; or, if it needs others, plain ones."""
     norms = [one for one in gradients.norms if all(map(_can_feed, one.scales or []))]
     sums = [
@@ -252,7 +262,7 @@ def _asked_for(gradients) -> tuple[list, list]:
     return gradients.norms, gradients.sums
 
 
-def _can_feed(scale) -> bool:
+def _can_feed(scale: Any) -> bool:
     return scale is None or (
         isinstance(scale, tf.Tensor)
         and graph_lib.is_symbolic(scale)
@@ -260,7 +270,7 @@ def _can_feed(scale) -> bool:
     )
 
 
-def _unique(tensors) -> list[tf.Tensor]:
+def _unique(tensors: Any) -> list[tf.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
 
 
@@ -277,15 +287,21 @@ class _TruthApart:
     training step must stay as it is.
     """
 
-    def __init__(self, inputs):
+    def __init__(self, inputs: Sequence[tf.Tensor]):
         self._inputs = inputs
         self.function: GraphFunction | None = None
 
-    def finish(self, outputs) -> None:
+    def finish(self, outputs: Any) -> None:
         self.function = GraphFunction(self._inputs, outputs)
 
 
-def _truth_apart(losses, inputs, sources, variables, ops):
+def _truth_apart(
+    losses: tf.Tensor,
+    inputs: Sequence[tf.Tensor],
+    sources: Sequence[tf.Tensor],
+    variables: Sequence[Any],
+    ops: Iterable[tf.Operation],
+) -> Any:
     graph = losses.graph
     copies: dict[int, tf.Tensor] = {}
 
@@ -328,7 +344,7 @@ def _truth_apart(losses, inputs, sources, variables, ops):
     return _TruthApart([*given, weights]), truth, of_inputs
 
 
-def _gradients(losses, xs, weights) -> list[tf.Tensor | None]:
+def _gradients(losses: tf.Tensor, xs: Any, weights: Any) -> list[tf.Tensor | None]:
     """Dense gradients; `None` with respect to what plays no part."""
     present = [x for x in xs if x is not None]
     found = iter(tf.gradients(losses, present, grad_ys=weights))

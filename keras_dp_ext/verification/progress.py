@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 _PATIENCE = 5.0
 
@@ -28,5 +29,5 @@ class Progress:
         self._timer.start()
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: Any) -> None:
         self._timer.cancel()

@@ -16,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -35,7 +36,7 @@ _GONE_WITH_THE_STEP = frozenset(
 @contextlib.contextmanager
 def private_update(
     losses: tf.Tensor,
-    model,
+    model: Any,
     own: Iterable,
     exact: Iterable = (),
     trained: Iterable = (),
@@ -79,7 +80,7 @@ def released(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
 class StateGuard:
     """Follows the data through graphs under construction, up to what they write."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._graphs: list = []  # The innermost first.
         self._model = lambda: None
         self._own: dict[int, str] = {}
@@ -92,7 +93,7 @@ class StateGuard:
         self._is_before_update = False
 
     @staticmethod
-    def of(graph) -> StateGuard:
+    def of(graph: Any) -> StateGuard:
         """The guard of a graph and of all graphs around it; a new one if need be."""
         chain = list(_with_outer_graphs(graph))
         guards = [marks_of(one).guard for one in chain if marks_of(one).guard]
@@ -105,7 +106,9 @@ class StateGuard:
         guard._graphs = [*known, *chain]
         return guard
 
-    def begin(self, losses, model, own, exact, trained) -> None:
+    def begin(
+        self, losses: tf.Tensor, model: Any, own: Any, exact: Any, trained: Any
+    ) -> None:
         """Checks the graphs so far; what follows is the private update."""
         if model is not None:
             self._model = weakref.ref(model)
@@ -124,7 +127,7 @@ class StateGuard:
         """The private update is complete."""
         self._updating_threads.discard(threading.get_ident())
 
-    def _visit_all(self, losses=None) -> None:
+    def _visit_all(self, losses: tf.Tensor | None = None) -> None:
         """Visits what the graphs hold already, the outermost graph first."""
         self._allow_metrics()
         self._flow = DataFlow()
@@ -218,7 +221,7 @@ class StateGuard:
             is_of_optimizer=id(handle) in {**self._own, **self._exact},
         )
 
-    def _is_metric(self, handle) -> bool:
+    def _is_metric(self, handle: tf.Tensor) -> bool:
         # A metric that holds a weight or the learning rate makes no metric of it.
         if any(
             id(handle) in names for names in (self._own, self._exact, self._trained)
@@ -251,7 +254,7 @@ class StateGuard:
         if len(self._metrics) > before or self._is_before_update:
             self._check_losses()
 
-    def _name(self, handle, op: tf.Operation) -> str:
+    def _name(self, handle: tf.Tensor, op: tf.Operation) -> str:
         for names in (self._own, self._exact):
             if id(handle) in names:
                 return f"the optimizer's variable `{names[id(handle)]}`"
@@ -262,7 +265,7 @@ class StateGuard:
             return f"the weight `{names[id(handle)]}`"
         return f"a variable (by op `{op.name}`)"
 
-    def continue_in(self, graph) -> None:
+    def continue_in(self, graph: Any) -> None:
         """Guards a graph that calls a private update traced before."""
         guard = StateGuard.of(graph)
         if guard is self:
@@ -292,13 +295,13 @@ def _visit_new_op(op: tf.Operation) -> None:
         guard.visit(op)
 
 
-def _with_outer_graphs(graph) -> Iterator:
+def _with_outer_graphs(graph: Any) -> Iterator:
     while tf_internals.is_function_graph(graph):
         yield graph
         graph = tf_internals.outer_graph(graph)
 
 
-def _handles(variables) -> dict[int, str]:
+def _handles(variables: Sequence[Any]) -> dict[int, str]:
     """The handles of variables, on all replicas, and their names."""
     return {
         id(component.handle): graph_lib.variable_name(variable)

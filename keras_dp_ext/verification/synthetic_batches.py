@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -175,7 +176,7 @@ class SyntheticBatches:
                 new[number] = self._mix(base, others, kept)
                 yield old, new
 
-    def _sentences(self, shape, fewest: int, most: int) -> tf.Tensor:
+    def _sentences(self, shape: Any, fewest: int, most: int) -> tf.Tensor:
         generator, words = self._generator, np.array(self._domain.words, object)
         lengths = generator.integers(fewest, most + 1, math.prod(shape))
         sentences = [b" ".join(generator.choice(words, length)) for length in lengths]

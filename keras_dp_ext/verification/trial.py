@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import tensorflow as tf
 
 from keras_dp_ext.verification.agreement import difference, largest
 from keras_dp_ext.verification.probe_functions import GradientResult, ProbeFunctions
@@ -30,7 +34,7 @@ class Trial:
     def __init__(
         self,
         functions: ProbeFunctions,
-        data,
+        data: Sequence[tf.Tensor],
         rows: int,
         row: int,
         generator: np.random.Generator,
@@ -51,13 +55,21 @@ class Trial:
         self._results: dict[tuple[str, bool], GradientResult] = {}
         self.scales = functions.draw_scales(generator)
 
-    def _run(self, weights, coefficients, double, data=None) -> GradientResult:
+    def _run(
+        self,
+        weights: Any,
+        coefficients: Any,
+        double: bool,
+        data: Sequence[tf.Tensor] | None = None,
+    ) -> GradientResult:
         data = self._data if data is None else data
         return self._functions.gradients(
             data, weights, coefficients, self.scales, double
         )
 
-    def _once(self, what: str, weights, coefficients, double: bool) -> GradientResult:
+    def _once(
+        self, what: str, weights: Any, coefficients: Any, double: bool
+    ) -> GradientResult:
         if (what, double) not in self._results:
             self._results[what, double] = self._run(weights, coefficients, double)
         return self._results[what, double]
@@ -91,7 +103,7 @@ class Trial:
             return None
         return [row / self.r[self.row] for row, _ in pairs]
 
-    def picked_from(self, data) -> GradientResult:
+    def picked_from(self, data: Sequence[tf.Tensor]) -> GradientResult:
         """The sum with a coefficient for one row only, for other data."""
         return self._run(self._ones, self._alone, False, data)
 

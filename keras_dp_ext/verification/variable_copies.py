@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -85,7 +86,7 @@ class VariableCopies:
         """Random values of a usual size: nothing depends on what the weights are."""
         self._change_floats(lambda value: _redrawn(value, generator))
 
-    def _change_floats(self, change) -> None:
+    def _change_floats(self, change: Callable[..., Any]) -> None:
         for number, one in enumerate(self._all):
             if one.variable.dtype.is_floating:
                 self._values[number] = change(one.original)
@@ -101,7 +102,7 @@ class VariableCopies:
         self.restore()
 
 
-def is_seed(dtype: tf.DType, shape) -> bool:
+def is_seed(dtype: tf.DType, shape: Any) -> bool:
     """`keras.random.SeedGenerator` keeps two integers, `tf.random.Generator` three,
     and nothing else tells them."""
     return dtype.is_integer and tuple(shape) in ((2,), (3,))
@@ -147,5 +148,5 @@ def _redrawn(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
     return tf.constant(np.float32(size) * noise, value.dtype)
 
 
-def _usual_size(shape) -> float:
+def _usual_size(shape: Any) -> float:
     return 1.0 / math.sqrt(max(1, math.prod(shape[:-1])))

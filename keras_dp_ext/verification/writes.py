@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -78,7 +79,7 @@ def behind_identities(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _resources(tensors) -> list[tf.Tensor]:
+def _resources(tensors: Any) -> list[tf.Tensor]:
     return [tensor for tensor in tensors if tensor.dtype == tf.resource]
 
 
@@ -91,7 +92,9 @@ def _keeps_nothing(op: tf.Operation) -> bool:
     return op.type.startswith("Write") and op.type.endswith("Summary")
 
 
-def _written_by_functions(op, flow, decided_by_data) -> Iterator[Write]:
+def _written_by_functions(
+    op: tf.Operation, flow: DataFlow, decided_by_data: bool
+) -> Iterator[Write]:
     arguments = data_flow.call_arguments(op)
     if op.type in data_flow.BRANCH_OPS:
         decided_by_data = decided_by_data or op.inputs[0] in flow

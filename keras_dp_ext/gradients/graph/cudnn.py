@@ -9,6 +9,7 @@ and first state. So the losses are computed once more, with a loop in its place.
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import tensorflow as tf
 
@@ -91,7 +92,7 @@ def _weights(op: tf.Operation) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None:
     return kernel, recurrent, joined.inputs[1]
 
 
-def _split_value(pieces: list[tf.Tensor], order) -> tf.Tensor | None:
+def _split_value(pieces: list[tf.Tensor], order: Any) -> tf.Tensor | None:
     """What was split into these pieces, if it was split in this order."""
     found = []
     for piece in pieces:
@@ -113,7 +114,13 @@ def _is_zero(tensor: tf.Tensor) -> bool:
     return value is not None and not value.any()
 
 
-def _loop(op, given, kernel, recurrent, bias) -> tuple[tf.Tensor, ...]:
+def _loop(
+    op: tf.Operation,
+    given: Any,
+    kernel: tf.Tensor,
+    recurrent: tf.Tensor,
+    bias: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
     """What the op returns: all outputs, and the state after the last valid step."""
     sequence, state, cell, _, lengths = given
     time, batch = (0, 1) if op.get_attr("time_major") else (1, 0)
@@ -131,7 +138,7 @@ def _loop(op, given, kernel, recurrent, bias) -> tuple[tf.Tensor, ...]:
     )
     advance = _lstm_step if is_lstm else _gru_step
 
-    def body(step, outputs, states):
+    def body(step: Any, outputs: Any, states: Any) -> Any:
         entry = tf.ensure_shape(entries.read(step), sequence.shape[1:])
         new = advance(entry, states, kernel, recurrent, bias)
         # Beyond the end of a sequence: zeros, and the state stays.
@@ -152,7 +159,9 @@ def _loop(op, given, kernel, recurrent, bias) -> tuple[tf.Tensor, ...]:
     return result, *(tf.expand_dims(state, axis=time) for state in states)
 
 
-def _lstm_step(entry, states, kernel, recurrent, bias):
+def _lstm_step(
+    entry: Any, states: Any, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+) -> Any:
     hidden, cell = states
     gates = tf.matmul(entry, kernel) + tf.matmul(hidden, recurrent)
     i, f, c, o = tf.split(tf.nn.bias_add(gates, bias), 4, axis=1)
@@ -160,7 +169,9 @@ def _lstm_step(entry, states, kernel, recurrent, bias):
     return [tf.sigmoid(o) * tf.tanh(cell), cell]
 
 
-def _gru_step(entry, states, kernel, recurrent, bias):
+def _gru_step(
+    entry: Any, states: Any, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+) -> Any:
     (hidden,) = states
     x_z, x_r, x_h = tf.split(tf.matmul(entry, kernel) + bias[0], 3, axis=1)
     h_z, h_r, h_h = tf.split(tf.matmul(hidden, recurrent) + bias[1], 3, axis=1)

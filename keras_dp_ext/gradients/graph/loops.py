@@ -15,7 +15,8 @@ One loop, no unrolling: the cost of tracing does not grow with the length.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -73,7 +74,7 @@ class Unfolded:
     loops: frozenset[tf.Operation]
 
 
-def unfold_loops(losses: tf.Tensor, variables) -> Unfolded:
+def unfold_loops(losses: tf.Tensor, variables: Sequence[Any]) -> Unfolded:
     """Taps every loop that uses a trainable variable, where this is possible."""
     uses, weights = find_uses(losses, variables)
     loops = {use.op for use in uses if use.op.type in graph_lib.LOOP_OPS}
@@ -151,7 +152,7 @@ class _Plan:
 
 
 def _plan(
-    loop: tf.Operation, weights: dict[int, Weight], dependent: set[int], batch
+    loop: tf.Operation, weights: dict[int, Weight], dependent: set[int], batch: Any
 ) -> _Plan | None:
     """Decides whether a loop can be tapped; `None` leaves it to the fallback."""
     cond = graph_lib.function_graph(loop, "cond")
@@ -198,7 +199,9 @@ def _plan(
     return _Plan(cond, body, uses, examples, sums, invariant)
 
 
-def _sum_of_outputs(op: tf.Operation, body, ops, shapes) -> tf.Operation:
+def _sum_of_outputs(
+    op: tf.Operation, body: Any, ops: Iterable[tf.Operation], shapes: Any
+) -> tf.Operation:
     """The last sum on the way of an op's output that goes into nothing else."""
     needed, results = set(ops), {id(tensor) for tensor in body.outputs}
     while True:
@@ -215,13 +218,15 @@ def _sum_of_outputs(op: tf.Operation, body, ops, shapes) -> tf.Operation:
         op = users[0]
 
 
-def _is_fixed(weight: tf.Tensor, body, fixed: set[int]) -> bool:
+def _is_fixed(weight: tf.Tensor, body: Any, fixed: set[int]) -> bool:
     """Whether a weight is the same in every step: no counter has changed it."""
     found = set(graph_lib.ancestors([weight]))
     return all(id(given) in fixed for given in body.inputs if given.op in found)
 
 
-def _entries_per_example(ops, uses, batch: int, shapes) -> dict[int, int] | None:
+def _entries_per_example(
+    ops: Iterable[tf.Operation], uses: Any, batch: int, shapes: Any
+) -> dict[int, int] | None:
     """See `_Plan.examples`; `None` where that is not known."""
     if any(op.type == "SpaceToBatchND" for op in ops):
         return None  # A dilation: blocks of an image are outer to the batch.
@@ -242,10 +247,12 @@ def _entries_per_example(ops, uses, batch: int, shapes) -> dict[int, int] | None
     return found
 
 
-def _shapes_for_assumed_batch(body, ops) -> dict[int, tf.TensorShape]:
+def _shapes_for_assumed_batch(
+    body: Any, ops: Iterable[tf.Operation]
+) -> dict[int, tf.TensorShape]:
     """Static shapes inside the body, if the batch were `ASSUMED_BATCH`."""
 
-    def assumed(tensor):
+    def assumed(tensor: tf.Tensor) -> Any:
         shape = tensor.shape
         if shape.rank and shape[0] is None:
             shape = tf.TensorShape([ASSUMED_BATCH, *shape[1:]])
@@ -307,7 +314,7 @@ def _tapped_loop(
     cond_fixed = {id(plan.cond.inputs[n]): inputs[n] for n in plan.invariant}
     tapped = {use.op: number for number, use in enumerate(plan.uses)}
 
-    def layout(tensor):
+    def layout(tensor: tf.Tensor) -> Any:
         static = steps if isinstance(steps, int) else None
         return _Layout(static, batch, plan.examples[id(tensor)], tensor.shape[1:])
 
@@ -336,7 +343,7 @@ def _tapped_loop(
         if index is not None
     ]
 
-    def cond(step, values, records):
+    def cond(step: Any, values: Any, records: Any) -> Any:
         del step, records
         replaced = dict(cond_fixed)
         for number, value in zip(varying, values, strict=True):
@@ -344,13 +351,13 @@ def _tapped_loop(
         copies = graph_lib.copy_ops(_ops_for(plan.cond), replaced)
         return copies[id(plan.cond.outputs[0])]
 
-    def body(step, values, records):
+    def body(step: Any, values: Any, records: Any) -> Any:
         records = list(records)
         replaced = dict(fixed)
         for number, value in zip(varying, values, strict=True):
             replaced[id(plan.body.inputs[number])] = value
 
-        def tap(op, outputs):
+        def tap(op: tf.Operation, outputs: Any) -> Any:
             number = tapped.get(op)
             if number is not None and recorded[number] is not None:
                 slot = sum(index is not None for index in recorded[:number])
@@ -401,7 +408,7 @@ def _tapped_loop(
     return outputs[: len(loop.outputs)], taps
 
 
-def _ops_for(graph) -> list[tf.Operation]:
+def _ops_for(graph: Any) -> list[tf.Operation]:
     """The ops that a loop's function needs for its outputs."""
     return graph_lib.ancestors(graph.outputs)
 
@@ -412,7 +419,7 @@ def _data_index(use: Use) -> int:
     return index
 
 
-def _use_maker(use: Use, data: tf.Tensor | None, fixed: dict[int, tf.Tensor]):
+def _use_maker(use: Use, data: tf.Tensor | None, fixed: dict[int, tf.Tensor]) -> Any:
     """The op of the loop's body, outside of it and for all steps at once."""
 
     def make(d: tf.Tensor) -> Use:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -151,18 +151,18 @@ def passes_data_on(op: tf.Operation, dependent: Container[int]) -> bool:
     return any(id(tensor) in dependent for tensor in op.inputs)
 
 
-def variable_handle(variable) -> tf.Tensor:
+def variable_handle(variable: Any) -> tf.Tensor:
     """The resource tensor of a Keras or TensorFlow variable, in this replica."""
     variable = getattr(variable, "value", variable)
     return variable.handle
 
 
-def variable_name(variable) -> str:
+def variable_name(variable: Any) -> str:
     """The name by which errors tell a variable from others."""
     return getattr(variable, "path", None) or variable.name
 
 
-def handle_in_graph(variable, graph) -> tf.Tensor | None:
+def handle_in_graph(variable: Any, graph: Any) -> tf.Tensor | None:
     """The placeholder through which `graph` sees the variable, if it does."""
     wanted = variable_handle(variable)
     for external, inner in graph.captures:
@@ -220,7 +220,9 @@ def copy_ops(
     return replaced
 
 
-def _copy_op(op, inputs, graph) -> list[tf.Tensor]:
+def _copy_op(
+    op: tf.Operation, inputs: Sequence[tf.Tensor], graph: Any
+) -> list[tf.Tensor]:
     attributes = {
         name: value
         for name, value in op.node_def.attr.items()
@@ -230,10 +232,12 @@ def _copy_op(op, inputs, graph) -> list[tf.Tensor]:
         for value in attributes.values():
             for name in _function_names(value):
                 _add_function(graph, op.graph, name)
-    return list(tf_internals.create_op_like(op, inputs, attributes, graph).outputs)
+    return list(
+        tf_internals.create_op_like(op, list(inputs), attributes, graph).outputs
+    )
 
 
-def _function_names(value) -> list[str]:
+def _function_names(value: Any) -> list[str]:
     kind = value.WhichOneof("value")
     if kind == "func":
         return [value.func.name]
@@ -247,7 +251,7 @@ def copy_op(op: tf.Operation, inputs: list[tf.Tensor]) -> tf.Operation:
     return _copy_op(op, inputs, tf.compat.v1.get_default_graph())[0].op
 
 
-def function_graph(op: tf.Operation, attribute: str):
+def function_graph(op: tf.Operation, attribute: str) -> Any:
     """The graph of one of the functions of a loop or branch, or `None`."""
     name = op.get_attr(attribute).name
     return tf_internals.graph_of_function(tf_internals.find_function(op.graph, name))
@@ -276,7 +280,7 @@ def retraced_loop(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor
     invariant = loop_invariants(loop)
     varying = [number for number in range(len(inputs)) if number not in invariant]
 
-    def call(function, values):
+    def call(function: Any, values: Any) -> Any:
         replaced = {id(function.inputs[n]): inputs[n] for n in invariant}
         for number, value in zip(varying, values, strict=True):
             replaced[id(function.inputs[number])] = value
@@ -285,7 +289,7 @@ def retraced_loop(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor
 
     shapes = loop_shapes(loop, inputs)
 
-    def body(*values):
+    def body(*values: Any) -> Any:
         outputs = call(function_graph(loop, "body"), values)
         for number in varying:
             outputs[number].set_shape(shapes[number])
@@ -337,7 +341,7 @@ def maximum_iterations(
     return None if bound < 0 else int(bound)
 
 
-def evaluate_constant(tensor: tf.Tensor):
+def evaluate_constant(tensor: tf.Tensor) -> Any:
     """The value of a tensor that depends on constants only, otherwise `None`."""
     value = tf.get_static_value(tensor)
     if value is not None:
@@ -348,7 +352,7 @@ def evaluate_constant(tensor: tf.Tensor):
     return run_once(lambda: copy_ops(ops, {})[id(tensor)])
 
 
-def run_once(function: Callable[[], tf.Tensor]):
+def run_once(function: Callable[[], tf.Tensor]) -> Any:
     """The value that a function of no arguments has, outside of all graphs.
 
     Not by `tf.function`, which warns of functions that are traced again and again.
@@ -397,7 +401,7 @@ def _traits(op: tf.Operation) -> tuple[bool, bool]:
 _TRAITS: dict[str, tuple[bool, bool]] = {}
 
 
-def _add_function(graph, source_graph, name: str) -> None:
+def _add_function(graph: Any, source_graph: Any, name: str) -> None:
     """Makes a function of one graph known to another one."""
     function = tf_internals.find_function(source_graph, name)
     if function is not None:

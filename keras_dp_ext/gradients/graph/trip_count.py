@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any
 
 import tensorflow as tf
 
@@ -63,7 +64,7 @@ def _count(loop: tf.Operation, start: dict[int, tf.Tensor]) -> tf.Tensor:
     """Runs the counters of a loop without the rest of it."""
     numbers = list(start)
 
-    def evaluate(attribute, values, outputs):
+    def evaluate(attribute: Any, values: Any, outputs: Any) -> Any:
         graph = graph_lib.function_graph(loop, attribute)
         replaced = {
             id(graph.inputs[number]): value
@@ -89,7 +90,7 @@ def _slice_of(tensors: list[tf.Tensor]) -> list[tf.Operation]:
     return [op for op in graph_lib.ancestors(tensors) if op.type != "Placeholder"]
 
 
-def _inputs_behind(tensor: tf.Tensor, graph) -> set[int]:
+def _inputs_behind(tensor: tf.Tensor, graph: Any) -> set[int]:
     """Which inputs of a function one of its tensors is computed from."""
     ops = set(graph_lib.ancestors([tensor]))
     return {n for n, given in enumerate(graph.inputs) if given.op in ops}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -48,7 +49,9 @@ class Weight:
     view: views.View | None
 
 
-def find_uses(losses: tf.Tensor, variables) -> tuple[list[Use], dict[int, Weight]]:
+def find_uses(
+    losses: tf.Tensor, variables: Sequence[Any]
+) -> tuple[list[Use], dict[int, Weight]]:
     """All ops on the way to `losses` at which a weight meets the data.
 
     Returns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +24,7 @@ class View:
     shape: tuple[int, ...]
     steps: tuple[tuple, ...] = ()
 
-    def then(self, *step) -> View:
+    def then(self, *step: Any) -> View:
         return dataclasses.replace(self, steps=(*self.steps, step))
 
     @property
@@ -72,7 +73,7 @@ class View:
         return value
 
 
-def _inverse(permutation) -> list[int]:
+def _inverse(permutation: Any) -> list[int]:
     inverse = [0] * len(permutation)
     for position, axis in enumerate(permutation):
         inverse[axis] = position

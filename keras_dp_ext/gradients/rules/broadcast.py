@@ -1,14 +1,17 @@
 """Biases, scales of normalisation layers, and other broadcast weights."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import Rows
-from keras_dp_ext.gradients.graph.uses import is_repeat
+from keras_dp_ext.gradients.contributions import Contribution, Rows
+from keras_dp_ext.gradients.graph.uses import Use, is_repeat
 from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.split import Split
 
 
 @register_rule("BiasAdd")
-def bias_add(use, d, split):
+def bias_add(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """Adds a vector to the channels."""
     if use.index != 1:
         return None
@@ -21,22 +24,22 @@ def bias_add(use, d, split):
 
 
 @register_rule("Add", "AddV2")
-def add(use, d, split):
+def add(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     return _reduced(use, d, split)
 
 
 @register_rule("Sub")
-def subtract(use, d, split):
+def subtract(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     return _reduced(use, d if use.index == 0 else -d, split)
 
 
 @register_rule("Mul")
-def multiply(use, d, split):
+def multiply(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     return _reduced(use, d * use.op.inputs[1 - use.index], split)
 
 
 @register_rule("BroadcastTo", "Tile")
-def broadcast(use, d, split):
+def broadcast(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """Repeats a weight for each example (a class token, a start state)."""
     if use.index != 0:
         return None
@@ -50,7 +53,7 @@ def broadcast(use, d, split):
     return _reduced(use, d, split)
 
 
-def _reduced(use, d, split):
+def _reduced(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """Sums `d` over the axes along which the weight was broadcast.
 
     A weight that is as long as the axis of the examples would be a weight for each

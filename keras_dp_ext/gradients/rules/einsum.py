@@ -1,13 +1,24 @@
 """Einsum layers: EinsumDense and the projections of attention."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import Mapped, OuterProducts, Rows
+from keras_dp_ext.gradients.contributions import (
+    Contribution,
+    Mapped,
+    OuterProducts,
+    Rows,
+)
+from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.split import Split
 
 
 @register_rule("Einsum")
-def einsum(use, d, split):
+def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """`x, w -> y` with the batch as first axis of `x` and `y`.
 
     Axes of `w` that `x` has and `y` has not are inputs, those that `y` has and
@@ -61,7 +72,9 @@ def einsum(use, d, split):
     )
 
 
-def _arranged(value, axes, rows, positions, features):
+def _arranged(
+    value: tf.Tensor, axes: str, rows: str, positions: str, features: Sequence[str]
+) -> tf.Tensor:
     """Transposes and flattens to `[rows, positions, features]`."""
     wanted = rows + positions + "".join(features)
     sizes = dict(zip(axes, value.shape, strict=True))
@@ -73,7 +86,7 @@ def _arranged(value, axes, rows, positions, features):
     return tf.reshape(value, [-1, count, width])
 
 
-def _product(sizes):
+def _product(sizes: Iterable[int | None]) -> int | None:
     result = 1
     for size in sizes:
         if size is None:

@@ -1,14 +1,18 @@
 """Embeddings: each example reads a few rows of a table."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import Lookups, Mapped
+from keras_dp_ext.gradients.contributions import Contribution, Lookups, Mapped
+from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.device import integer_dtype
+from keras_dp_ext.gradients.split import Split
 
 
 @register_rule("GatherV2", "Gather", "ResourceGather")
-def gather(use, d, split):
+def gather(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """`table[indices]`, with the batch as first axis of `indices`."""
     op = use.op
     if use.index != 0 or op.get_attr("batch_dims"):

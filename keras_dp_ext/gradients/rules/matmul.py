@@ -1,13 +1,17 @@
 """Dense layers: the weight is the right factor of a matrix product."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import OuterProducts, Rows
+from keras_dp_ext.gradients.contributions import Contribution, OuterProducts, Rows
+from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.split import Split
 
 
 @register_rule("MatMul")
-def matmul(use, d, split):
+def matmul(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """`[N, I] @ [I, O]`, where N is the batch or the batch times positions."""
     if use.index != 1 or use.op.get_attr("transpose_a"):
         return None
@@ -16,7 +20,7 @@ def matmul(use, d, split):
 
 
 @register_rule("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
-def batch_matmul(use, d, split):
+def batch_matmul(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """`[B, ..., I] @ [I, O]`: one weight for the whole batch."""
     if use.index != 1 or use.op.get_attr("adj_x"):
         return _stacked(use, d, split)
@@ -31,7 +35,7 @@ def batch_matmul(use, d, split):
     )
 
 
-def _stacked(use, d, split):
+def _stacked(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """`[B, H, T, I] @ [H, I, O]`, or with the weight in front: one matrix per head.
 
     So meet tables of relative positions the queries and keys of a batch.
@@ -54,7 +58,7 @@ def _stacked(use, d, split):
     return Rows(tf.reshape(summed, [-1, *shape.as_list()]), shape)
 
 
-def _weight_gradient(use, data, d):
+def _weight_gradient(use: Use, data: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
     """The gradient of one factor of a product, position by position."""
     adj_x, adj_y = use.op.get_attr("adj_x"), use.op.get_attr("adj_y")
     if use.index == 1:
@@ -77,7 +81,7 @@ def _flat(value: tf.Tensor) -> tf.Tensor:
     return tf.reshape(value, [rows, positions, features])
 
 
-def _outer(data, d, use, transposed):
+def _outer(data: tf.Tensor, d: tf.Tensor, use: Use, transposed: bool) -> Contribution:
     left, right = (d, data) if transposed else (data, d)
     # The weight knows how many features there are, even where the data does not.
     inputs, outputs = use.weight.shape[-2:]

@@ -7,6 +7,7 @@ too. What stands in `tf.custom_gradient` may do anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -15,10 +16,15 @@ from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.values import MIXED, Kind, Value, constant
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 _ATTRIBUTE = "_gradient_op_type"
 
 
-def check(frame, op: tf.Operation, inputs: Sequence[Value], outputs) -> None:
+def check(
+    frame: Frame, op: tf.Operation, inputs: Sequence[Value], outputs: Any
+) -> None:
     """Raises if the gradient of an op was replaced by one that may mix examples."""
     if not any(_has_examples(value) for value in inputs):
         return
@@ -30,7 +36,9 @@ def check(frame, op: tf.Operation, inputs: Sequence[Value], outputs) -> None:
     _check_backward(frame, op, name.decode(), inputs, outputs)
 
 
-def _check_backward(frame, op, name: str, inputs, outputs) -> None:
+def _check_backward(
+    frame: Frame, op: tf.Operation, name: str, inputs: Sequence[Value], outputs: Any
+) -> None:
     from keras_dp_ext.verification.row_analysis.frame import Frame
 
     graph, upstream, gradients = _traced(op, name)
@@ -60,7 +68,7 @@ def _are_same_examples(a: Value, b: Value) -> bool:
     return a.has_rows and a.axis == b.axis and a.layout == b.layout
 
 
-def _traced(op: tf.Operation, name: str):
+def _traced(op: tf.Operation, name: str) -> Any:
     """The backward function in a graph of its own, its arguments and its results."""
     function = tf_internals.registered_gradient(name)
     with op.graph.as_default():
@@ -88,7 +96,7 @@ def _upstream(value: Value) -> Value:
     return MIXED if value.is_constant else value.with_shape(value.shape)
 
 
-def _captured(frame, op: tf.Operation, outer: tf.Tensor) -> Value:
+def _captured(frame: Frame, op: tf.Operation, outer: tf.Tensor) -> Value:
     if not graph_lib.is_symbolic(outer):
         return constant(tuple(outer.shape))
     if outer.graph is op.graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -99,7 +100,9 @@ class Frame:
             else:
                 return tensor
 
-    def _outputs_of(self, op: tf.Operation, inputs) -> list[Value] | Value:
+    def _outputs_of(
+        self, op: tf.Operation, inputs: Sequence[Value]
+    ) -> list[Value] | Value:
         try:
             values = self._transfer(op, inputs)
             if self.has_gradient:
@@ -112,7 +115,9 @@ class Frame:
             lost = RowsLostError(f"could not be read ({error}).", may_hide=False)
             return self._lost(op, lost)
 
-    def _transfer(self, op: tf.Operation, inputs) -> list[Value] | Value:
+    def _transfer(
+        self, op: tf.Operation, inputs: Sequence[Value]
+    ) -> list[Value] | Value:
         kinds = {value.kind for value in inputs}
         if op.type in graph_lib.DATA_OPS or self._is_argument(op):
             raise RowsLostError("reads data that have not come through the batch.")
@@ -144,7 +149,7 @@ class Frame:
             )
         return rule(op, inputs, self)
 
-    def _one_row(self, op: tf.Operation, inputs) -> Value:
+    def _one_row(self, op: tf.Operation, inputs: Sequence[Value]) -> Value:
         """Any op on one example, and on constants, has a result of that example."""
         rows = {value.row for value in inputs if not value.is_constant}
         if len(rows) > 1 or any(value.has_rows for value in inputs):
@@ -156,7 +161,9 @@ class Frame:
                 self.call(graph, [value] * len(graph.inputs), f"{op.name}/{number}")
         return value
 
-    def _pieces(self, op: tf.Operation, inputs, kinds) -> list[Value] | Value:
+    def _pieces(
+        self, op: tf.Operation, inputs: Sequence[Value], kinds: Any
+    ) -> list[Value] | Value:
         is_ordinary = Kind.PIECES not in kinds and op.type != "Cumsum"
         rule = find_transfer(op.type) if is_ordinary else find_pieces(op.type)
         if rule is None:
@@ -174,7 +181,7 @@ class Frame:
         is_handle = tensor.dtype in (tf.resource, tf.variant)
         return not is_handle and graph_lib.captured_source(tensor) is None
 
-    def _lost(self, op: tf.Operation, error: RowsLostError):
+    def _lost(self, op: tf.Operation, error: RowsLostError) -> Any:
         """Notes the finding; what may be innocent is followed as if it were.
 
         Behind an op that only the numerical test can judge, an op that surely mixes
@@ -226,11 +233,15 @@ class Frame:
             shape = tuple(shape)
         return Value(Kind.ROWS, shape=shape, axis=axis, outer=outer, block=block)
 
-    def rows_like(self, value: Value, op: tf.Operation, axis: int, number=0) -> Value:
+    def rows_like(
+        self, value: Value, op: tf.Operation, axis: int, number: Any = 0
+    ) -> Value:
         """An output whose axis `axis` is the axis of the examples of an input."""
         return self.rows(op, number, axis=axis, outer=value.outer, block=value.block)
 
-    def call(self, graph, inputs: Sequence[Value], name: str, quiet=False):
+    def call(
+        self, graph: Any, inputs: Sequence[Value], name: str, quiet: bool = False
+    ) -> Any:
         """What a function makes of its inputs: the frame and its outputs."""
         known = {id(t): v for t, v in zip(graph.inputs, inputs, strict=True)}
         findings = [] if quiet else self.findings
@@ -238,7 +249,7 @@ class Frame:
         frame = Frame(self.batch, known, path, findings, self.has_gradient)
         return frame.run(graph.outputs), frame
 
-    def legacy_graph(self, op: tf.Operation, name: str, inputs: Sequence[Value]):
+    def legacy_graph(self, op: tf.Operation, name: str, inputs: Sequence[Value]) -> Any:
         """The graph of a function in TensorFlow's first style, or `None`."""
         shapes = [
             None

@@ -39,7 +39,7 @@ def register_pieces(*op_types: str) -> Callable[[Transfer], Transfer]:
     return _registrar(_PIECES, op_types)
 
 
-def _registrar(table: dict[str, Transfer], op_types):
+def _registrar(table: dict[str, Transfer], op_types: Any) -> Any:
     def add(function: Transfer) -> Transfer:
         for op_type in op_types:
             if op_type in table:

@@ -8,6 +8,7 @@ polynomials with integer coefficients. A known size is a Python `int`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 
 class Size:
@@ -31,13 +32,13 @@ class Size:
     def unknowns(self) -> set[_Unknown]:
         return {unknown for monomial in self.terms for unknown in monomial}
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __add__(self, other) -> AnySize:
+    def __add__(self, other: Any) -> AnySize:
         total = dict(self.terms)
         for monomial, coefficient in _terms(other).items():
             total[monomial] = total.get(monomial, 0) + coefficient
@@ -45,7 +46,7 @@ class Size:
 
     __radd__ = __add__
 
-    def __mul__(self, other) -> AnySize:
+    def __mul__(self, other: Any) -> AnySize:
         total: dict[tuple, int] = {}
         for a, first in self.terms.items():
             for b, second in _terms(other).items():
@@ -58,10 +59,10 @@ class Size:
     def __neg__(self) -> AnySize:
         return self * -1
 
-    def __sub__(self, other) -> AnySize:
+    def __sub__(self, other: Any) -> AnySize:
         return self + other * -1
 
-    def __rsub__(self, other) -> AnySize:
+    def __rsub__(self, other: Any) -> AnySize:
         return self * -1 + other
 
     def __repr__(self) -> str:
@@ -83,7 +84,7 @@ class _Unknown:
         self.name = name
         self.number = hash(name)
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return isinstance(other, _Unknown) and self.name == other.name
 
     def __hash__(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ class Value:
     def layout(self) -> tuple[AnySize, AnySize]:
         return self.outer, self.block
 
-    def with_shape(self, shape, axis: int | None = None) -> Value:
+    def with_shape(self, shape: Any, axis: int | None = None) -> Value:
         """The same dependence in a tensor of another shape."""
         return dataclasses.replace(
             self,
@@ -125,7 +126,7 @@ def _same_content(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a.shape == b.shape and a.tolist() == b.tolist()
 
 
-def constant(shape=None, content=None) -> Value:
+def constant(shape: Any = None, content: Any = None) -> Value:
     return Value(Kind.CONSTANT, shape=shape, content=content)
 
 

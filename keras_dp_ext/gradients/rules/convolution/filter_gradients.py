@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -16,6 +17,9 @@ from keras_dp_ext.gradients.row_tensors import (
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import unsplit
 from keras_dp_ext.gradients.rules.convolution.rounding import with_rounding
+
+if TYPE_CHECKING:
+    from keras_dp_ext.gradients.contributions import RowwiseMap
 
 #: Up to this many elements, a filter's per-row gradients are kept for the weighted
 #: sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
@@ -44,7 +48,7 @@ class FilterGradients(Contribution):
         self,
         image: tf.Tensor,
         gradient: tf.Tensor,
-        shape,
+        shape: Sequence[int],
         patch_elements: int | None,
         products: Callable[[tf.Tensor, tf.Tensor], Contribution],
         kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None,
@@ -58,7 +62,7 @@ class FilterGradients(Contribution):
         self._kept: Rows | None = None
         self._kept_finite: tf.Tensor | None = None
 
-    def _for_each_chunk(self, function, *shapes):
+    def _for_each_chunk(self, function: Any, *shapes: Any) -> Any:
         """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
         rows = self._image.shape[0]
         most = self._most_rows
@@ -92,7 +96,7 @@ class FilterGradients(Contribution):
             `[rows]`: their squared norms.
         """
 
-        def rows_and_norms(part):
+        def rows_and_norms(part: Any) -> Any:
             # Built before either branch: what one branch builds the other can't use.
             rows = Rows(part.rows(), self.shape)
             norms = part.norm_squared(scale)
@@ -111,7 +115,7 @@ class FilterGradients(Contribution):
     def _keeps_rows(self) -> bool:
         return math.prod(self.shape) <= KEPT_ELEMENTS
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._kept is not None:
             norms = self._kept.norm_squared(scale)
             return tf.where(self._kept_finite, norms, float("nan"))
@@ -120,23 +124,23 @@ class FilterGradients(Contribution):
         (norms,) = self._for_each_chunk(lambda part: [part.norm_squared(scale)], [])
         return with_rounding(norms, self._image, self._gradient, self.shape, scale)
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self._kept is not None:
             return self._kept.weighted_sum(coefficients)
         return self._kernel(
             unsplit(self._image), unsplit(scale_rows(coefficients, self._gradient))
         )
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         if self._kept is not None:
             return self._kept.rows()
         (rows,) = self._for_each_chunk(lambda part: [part.rows()], self.shape)
         return rows
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         return have_finite_products(self._image, self._gradient)
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return FilterGradients(
             change(self._image),
             change(self._gradient),
@@ -146,11 +150,11 @@ class FilterGradients(Contribution):
             self._kernel,
         )
 
-    def sanitized(self, finite):
+    def sanitized(self, finite: tf.Tensor) -> Contribution:
         if self._kept is not None:
             return self._kept.sanitized(finite)
         return super().sanitized(finite)
 
-    def summable(self, zeroed):
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
         # What is kept is finite.
         return super().summable(zeroed) if self._kept is None else self._kept

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,7 +40,7 @@ class Geometry:
         pairs = list(zip(explicit[::2], explicit[1::2], strict=True))
         self._explicit = self._spatial(pairs) if pairs else None
 
-    def _spatial(self, values) -> list:
+    def _spatial(self, values: Sequence[Any]) -> list[Any]:
         values = list(values)
         return values[2:] if self._channels_first else values[1:-1]
 
@@ -177,7 +179,9 @@ class Geometry:
             self.cells_shape,
         )
 
-    def depthwise_products_of_patches(self, image: tf.Tensor, gradient: tf.Tensor):
+    def depthwise_products_of_patches(
+        self, image: tf.Tensor, gradient: tf.Tensor
+    ) -> Any:
         """The same for a depthwise convolution, of the shape of the filter."""
         *kernel, inputs, multiplier = self.filter_shape
         positions = gradient.shape[1] * self.positions(gradient)
@@ -238,7 +242,9 @@ class Geometry:
         axes = [*range(outer), *(outer + axis for axis in (0, 2, 1, 3, 4, 5))]
         return tf.reshape(tf.transpose(value, axes), [-1] * outer + self.filter_shape)
 
-    def _gathered_patches(self, image: tf.Tensor, kernel, strides) -> tf.Tensor:
+    def _gathered_patches(
+        self, image: tf.Tensor, kernel: Sequence[int], strides: Sequence[int]
+    ) -> tf.Tensor:
         """`[batch, positions * taps, channels]` of a padded image, or reshaped."""
         if math.prod(kernel) == 1:
             # Pixels are patches.

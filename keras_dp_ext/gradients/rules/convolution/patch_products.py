@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -17,6 +18,9 @@ from keras_dp_ext.gradients.row_tensors import (
 from keras_dp_ext.gradients.rules.convolution.geometry import Geometry, unsplit
 from keras_dp_ext.gradients.rules.convolution.rounding import with_rounding
 from keras_dp_ext.gradients.rules.device import integer_dtype
+
+if TYPE_CHECKING:
+    from keras_dp_ext.gradients.contributions import RowwiseMap
 
 # Accelerators want larger chunks than the cache of a processor.
 _CHUNKS_AT_ONCE = 8
@@ -97,7 +101,7 @@ class PatchProducts(Contribution):
         chunk = -(-rows // chunks) if known is None else -(-known // chunks)
         integers = integer_dtype()
 
-        def body(done, results):
+        def body(done: Any, results: Any) -> Any:
             start = tf.minimum(done, rows - chunk)
             parts = function(
                 self._products(
@@ -136,7 +140,7 @@ class PatchProducts(Contribution):
 
     # Gradients ----------------------------------------------------------------
 
-    def norm_squared(self, scale=None):
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._kept is not None:
             return self._kept.norm_squared(scale)
         ghost = scale is None and self._prefers_ghost
@@ -158,32 +162,32 @@ class PatchProducts(Contribution):
             return norms  # They account for rounding themselves.
         return with_rounding(norms, self._image, self._gradient, self.shape, scale)
 
-    def weighted_sum(self, coefficients):
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         if self._kept is not None:
             return self._kept.weighted_sum(coefficients)
         return self._geometry.filter_gradient(
             unsplit(self._image), unsplit(scale_rows(coefficients, self._gradient))
         )
 
-    def rows(self):
+    def rows(self) -> tf.Tensor:
         if self._kept is not None:
             return self._kept.rows()
         return self._products(self._image, self._gradient).rows()
 
-    def finite_rows(self):
+    def finite_rows(self) -> tf.Tensor:
         return have_finite_products(self._image, self._gradient)
 
-    def map_factors(self, change):
+    def map_factors(self, change: RowwiseMap) -> Contribution:
         return PatchProducts(
             change(self._image), change(self._gradient), self._geometry
         )
 
-    def sanitized(self, finite):
+    def sanitized(self, finite: tf.Tensor) -> Contribution:
         if self._kept is not None:
             return self._kept.sanitized(finite)
         return super().sanitized(finite)
 
-    def summable(self, zeroed):
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
         if self._kept is not None:
             return self._kept.summable(zeroed)
         return super().summable(zeroed)

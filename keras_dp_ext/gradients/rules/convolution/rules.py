@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.gradients.contributions import Mapped, OuterProducts, Rows
+from keras_dp_ext.gradients.contributions import (
+    Contribution,
+    Mapped,
+    OuterProducts,
+    Rows,
+)
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.convolution.filter_gradients import (
     KEPT_ELEMENTS,
@@ -15,13 +23,14 @@ from keras_dp_ext.gradients.rules.convolution.filter_gradients import (
 from keras_dp_ext.gradients.rules.convolution.geometry import Geometry, unsplit
 from keras_dp_ext.gradients.rules.convolution.patch_products import PatchProducts
 from keras_dp_ext.gradients.rules.device import has_fast_matrix_products, runs_on_cpu
+from keras_dp_ext.gradients.split import Split
 
 # The products of as many pixels with each other are small beside any large filter.
 _FEW_POSITIONS = 64
 
 
 @register_rule("Conv2D", "Conv3D")
-def convolution(use, d, split):
+def convolution(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """`g_b = patches(x_b)^T d_b`, with `[*kernel, inputs, outputs]` weights."""
     if use.index != 1:
         return None
@@ -29,7 +38,9 @@ def convolution(use, d, split):
 
 
 @register_rule("PartitionedCall", "StatefulPartitionedCall")
-def convolution_in_a_function(use, d, split):
+def convolution_in_a_function(
+    use: Use, d: tf.Tensor, split: Split
+) -> Contribution | None:
     """Keras compiles a grouped convolution by itself, in a function of its own."""
     graphs = graph_lib.called_graphs(use.op)
     if len(graphs) != 1 or use.outputs != 1:
@@ -55,7 +66,13 @@ def _argument(tensor: tf.Tensor) -> tf.Operation:
     return tensor.op
 
 
-def _convolution(op, data, filter_shape, d, split):
+def _convolution(
+    op: tf.Operation,
+    data: tf.Tensor,
+    filter_shape: Sequence[int],
+    d: tf.Tensor,
+    split: Split,
+) -> Contribution | None:
     geometry = Geometry(op, filter_shape)
     if not geometry.is_supported(data, d):
         return None
@@ -64,7 +81,9 @@ def _convolution(op, data, filter_shape, d, split):
     return _products(data, d, geometry, split, like=data)
 
 
-def _grouped(geometry, data, d, split):
+def _grouped(
+    geometry: Geometry, data: tf.Tensor, d: tf.Tensor, split: Split
+) -> Contribution | None:
     """Every group of output channels sees its own group of input channels."""
     shape = geometry.filter_shape
     if not runs_on_cpu():
@@ -74,7 +93,7 @@ def _grouped(geometry, data, d, split):
     if image.shape[1] is None:
         return None
 
-    def products(image, gradient):
+    def products(image: tf.Tensor, gradient: tf.Tensor) -> Contribution:
         examples = image.shape[1]
         product = geometry.grouped_products(unsplit(image), unsplit(gradient))
         return Rows(
@@ -89,7 +108,7 @@ def _grouped(geometry, data, d, split):
 
 
 @register_rule("DepthwiseConv2dNative")
-def depthwise(use, d, split):
+def depthwise(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """Each input channel has `multiplier` filters of its own."""
     if use.index != 1:
         return None
@@ -125,7 +144,7 @@ def depthwise(use, d, split):
 
 
 @register_rule("Conv2DBackpropInput", "Conv3DBackpropInputV2")
-def transposed_convolution(use, d, split):
+def transposed_convolution(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     """The gradient of a convolution's gradient: data and output swap places."""
     if use.index != 1:
         return None
@@ -136,7 +155,13 @@ def transposed_convolution(use, d, split):
     return _products(d, data, geometry, split, like=data)
 
 
-def _products(image, gradient, geometry, split, like):
+def _products(
+    image: tf.Tensor,
+    gradient: tf.Tensor,
+    geometry: Geometry,
+    split: Split,
+    like: tf.Tensor,
+) -> Contribution | None:
     image, gradient = _split(image, split, like), _split(gradient, split, like)
     if image.shape[1] is None:
         return None
@@ -169,7 +194,7 @@ def _products(image, gradient, geometry, split, like):
     )
 
 
-def _needs_no_chunks(image, gradient, geometry) -> bool:
+def _needs_no_chunks(image: tf.Tensor, gradient: tf.Tensor, geometry: Geometry) -> bool:
     """Whether a convolution is a dense layer for every pixel, with short norms.
 
     The patches of a 1 x 1 kernel are the pixels, so nothing is copied. A loop over
@@ -186,19 +211,24 @@ def _needs_no_chunks(image, gradient, geometry) -> bool:
     )
 
 
-def _row_by_row(image, gradient, shape, kernel):
+def _row_by_row(
+    image: tf.Tensor,
+    gradient: tf.Tensor,
+    shape: Sequence[int],
+    kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+) -> Contribution | None:
     """One call of TensorFlow's own kernel for each row.
 
     Without oneDNN the kernel is as fast for one example as for a share of a batch.
     """
 
-    def products(image, gradient):
+    def products(image: tf.Tensor, gradient: tf.Tensor) -> Contribution:
         return Rows(kernel(image[0], gradient[0])[tf.newaxis], shape)
 
     return FilterGradients(image, gradient, shape, None, products, kernel)
 
 
-def _split(value: tf.Tensor, split, like: tf.Tensor) -> tf.Tensor:
+def _split(value: tf.Tensor, split: Split, like: tf.Tensor) -> tf.Tensor:
     """`[rows, examples, ...]`, also where a dilation has cut images into blocks.
 
     TensorFlow dilates by `SpaceToBatchND`, which makes the blocks of an image

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -14,6 +17,9 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
     same_rows,
 )
 from keras_dp_ext.verification.row_analysis.values import Value
+
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
 
 # Which inputs may hold examples along their first axis.
 _INPUTS = {
@@ -37,7 +43,9 @@ _INPUTS = {
 
 def _register_batch_first(numbers: tuple[int, ...], op_types: str) -> None:
     @register(*op_types.split())
-    def batch_first(op, inputs: Sequence[Value], frame) -> list[Value]:
+    def batch_first(
+        op: tf.Operation, inputs: Sequence[Value], frame: Frame
+    ) -> list[Value]:
         only_rows(inputs, *numbers)
         value = same_rows(inputs)
         if value.axis != 0:
@@ -52,7 +60,9 @@ for _numbers, _op_types in _INPUTS.items():
 
 
 @register("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-def batch_normalization(op, inputs: Sequence[Value], frame) -> list[Value]:
+def batch_normalization(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value]:
     if op.get_attr("is_training"):
         raise RowsLostError("normalises by statistics of the batch.")
     only_rows(inputs, 0)
@@ -66,7 +76,7 @@ def batch_normalization(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register("SpaceToBatchND")
-def space_to_batch(op, inputs: Sequence[Value], frame) -> Value:
+def space_to_batch(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """Dilated convolutions: `[positions * batch, ...]`, positions first."""
     only_rows(inputs, 0)
     value, blocks = inputs[0], integers(inputs[1])
@@ -77,7 +87,7 @@ def space_to_batch(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("BatchToSpaceND")
-def batch_to_space(op, inputs: Sequence[Value], frame) -> Value:
+def batch_to_space(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     only_rows(inputs, 0)
     value, blocks = inputs[0], integers(inputs[1])
     outer = None if blocks is None else quotient(value.outer, product(blocks))
@@ -87,7 +97,7 @@ def batch_to_space(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("DenseBincount")
-def bincount(op, inputs: Sequence[Value], frame) -> Value:
+def bincount(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """Of a matrix, row by row; of a vector, over all of it."""
     only_rows(inputs, 0, 2)
     value = same_rows(inputs)

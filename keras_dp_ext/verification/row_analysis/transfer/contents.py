@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,16 +25,19 @@ from keras_dp_ext.verification.row_analysis.transfer.shapes import (
 from keras_dp_ext.verification.row_analysis.transfer.slices import indices
 from keras_dp_ext.verification.row_analysis.values import Kind, Value, constant
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 # Shapes and axes are short; weights and token tables are not read.
 _LONGEST = 64
 
 
-def _array(entries) -> np.ndarray:
+def _array(entries: Any) -> np.ndarray:
     """An array of objects, whatever their number and depth."""
     return np.array(entries, dtype=object)
 
 
-def _with_content(entries) -> Value:
+def _with_content(entries: Any) -> Value:
     array = entries if isinstance(entries, np.ndarray) else _array(entries)
     if array.size > _LONGEST:
         return constant(array.shape)
@@ -42,7 +45,7 @@ def _with_content(entries) -> Value:
 
 
 @register_content("Const")
-def const(op, inputs, frame) -> Value | None:
+def const(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     tensor = op.outputs[0]
     shape = tensor.shape
     if not tensor.dtype.is_integer or shape.num_elements() > _LONGEST:
@@ -51,7 +54,9 @@ def const(op, inputs, frame) -> Value | None:
 
 
 @register_content("Shape", "ShapeN", "Size", "Rank", "VariableShape")
-def shape_of(op, inputs: Sequence[Value], frame) -> list[Value] | Value:
+def shape_of(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value] | Value:
     if op.type == "VariableShape":
         return constant(frame.shape(op))
     results = [_shape_content(op, value) for value in inputs]
@@ -61,7 +66,7 @@ def shape_of(op, inputs: Sequence[Value], frame) -> list[Value] | Value:
     ]
 
 
-def _shape_content(op, value: Value):
+def _shape_content(op: tf.Operation, value: Value) -> Any:
     if value.shape is None:
         return None
     if op.type == "Rank":
@@ -72,7 +77,7 @@ def _shape_content(op, value: Value):
 
 
 @register_content("Identity", "StopGradient", "Cast", "EnsureShape", "PreventGradient")
-def same(op, inputs: Sequence[Value], frame) -> Value | None:
+def same(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     before, after = op.inputs[0].dtype, op.outputs[0].dtype
     # A type of 8 or 16 bits wraps around: 256 becomes 0.
     is_exact = before == after or after.size >= 4
@@ -81,10 +86,10 @@ def same(op, inputs: Sequence[Value], frame) -> Value | None:
     return constant(inputs[0].shape)
 
 
-def _binary(function):
+def _binary(function: Any) -> Any:
     """Entry by entry; `None` where an entry is not known."""
 
-    def apply(a, b):
+    def apply(a: Any, b: Any) -> Any:
         return None if a is None or b is None else function(a, b)
 
     return np.frompyfunc(apply, 2, 1)
@@ -128,7 +133,7 @@ _ARITHMETIC = {
 
 
 @register_content(*_ARITHMETIC)
-def arithmetic(op, inputs: Sequence[Value], frame) -> Value | None:
+def arithmetic(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     a, b = (value.content for value in inputs)
     if op.type == "FloorMod" and a is None and b is not None:
         # `random_crop`: an offset below 1 is 0.
@@ -149,7 +154,7 @@ _COMPARISONS = {
 
 
 @register_content(*_COMPARISONS)
-def comparison(op, inputs: Sequence[Value], frame) -> Value | None:
+def comparison(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     """0 or 1; between sizes of which one is unknown, a new unknown."""
     a, b = (value.content for value in inputs)
     if a is None or b is None:
@@ -164,7 +169,7 @@ def comparison(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("SelectV2")
-def select(op, inputs: Sequence[Value], frame) -> Value | None:
+def select(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     condition, chosen, otherwise = inputs
     if condition.content is None or condition.content.size != 1:
         return None
@@ -184,7 +189,7 @@ def select(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Neg")
-def negative(op, inputs: Sequence[Value], frame) -> Value | None:
+def negative(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     (value,) = inputs
     if value.content is None or None in value.content.reshape(-1).tolist():
         return None
@@ -192,7 +197,7 @@ def negative(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Pack")
-def pack(op, inputs: Sequence[Value], frame) -> Value | None:
+def pack(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     """Entries that are not known leave the others what they are."""
     if op.outputs[0].shape.rank != 1 or not op.outputs[0].dtype.is_integer:
         return None
@@ -202,7 +207,7 @@ def pack(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("ConcatV2")
-def concat(op, inputs: Sequence[Value], frame) -> Value | None:
+def concat(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     parts = inputs[:-1]
     if op.outputs[0].shape.rank != 1 or not op.outputs[0].dtype.is_integer:
         return None
@@ -218,7 +223,9 @@ def concat(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("StridedSlice")
-def strided_slice(op, inputs: Sequence[Value], frame) -> Value | None:
+def strided_slice(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value | None:
     content = inputs[0].content
     if content is None or any(integers(value) is None for value in inputs[1:4]):
         return None
@@ -235,7 +242,7 @@ def strided_slice(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Slice")
-def slice_(op, inputs: Sequence[Value], frame) -> Value | None:
+def slice_(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     content = inputs[0].content
     begin, size = (integers(value) for value in inputs[1:])
     if content is None or content.ndim != 1 or begin is None or size is None:
@@ -245,7 +252,7 @@ def slice_(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("GatherV2")
-def gather(op, inputs: Sequence[Value], frame) -> Value | None:
+def gather(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     content, index = inputs[0].content, inputs[1].content
     if content is None or content.ndim != 1 or integers(inputs[1]) is None:
         return None
@@ -254,7 +261,7 @@ def gather(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Max", "Min")
-def extreme(op, inputs: Sequence[Value], frame) -> Value | None:
+def extreme(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     content = inputs[0].content
     if content is None or content.ndim != 1 or integers(inputs[1]) not in ([0], [-1]):
         return None
@@ -266,7 +273,9 @@ def extreme(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Unpack", "Split", "SplitV")
-def parts(op, inputs: Sequence[Value], frame) -> list[Value] | None:
+def parts(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value] | None:
     content = inputs[1 if op.type == "Split" else 0].content
     if content is None or content.ndim != 1:
         return None
@@ -282,7 +291,7 @@ def parts(op, inputs: Sequence[Value], frame) -> list[Value] | None:
 
 
 @register_content("Prod", "Sum")
-def reduction(op, inputs: Sequence[Value], frame) -> Value | None:
+def reduction(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     content = inputs[0].content
     axes = integers(inputs[1])
     if content is None or content.ndim != 1 or axes not in ([0], [-1]):
@@ -296,7 +305,7 @@ def reduction(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Range")
-def range_(op, inputs: Sequence[Value], frame) -> Value | None:
+def range_(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     if not op.outputs[0].dtype.is_integer or any(v.content is None for v in inputs):
         return None
     start, limit, delta = (value.content.item() for value in inputs)
@@ -308,7 +317,7 @@ def range_(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Fill")
-def fill(op, inputs: Sequence[Value], frame) -> Value:
+def fill(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """Its shape is known even where its entries are not."""
     sizes = inputs[0].content
     if sizes is None or None in sizes.tolist():
@@ -321,14 +330,14 @@ def fill(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_content("Empty")
-def empty(op, inputs: Sequence[Value], frame) -> Value:
+def empty(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     sizes = inputs[0].content
     is_known = sizes is not None and None not in sizes.tolist()
     return constant(tuple(sizes.tolist()) if is_known else frame.shape(op))
 
 
 @register_content("OneHot")
-def one_hot(op, inputs: Sequence[Value], frame) -> Value | None:
+def one_hot(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     value = inputs[0]
     if value.rank is None or frame.shape(op) is None:
         return None
@@ -339,12 +348,12 @@ def one_hot(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("TensorScatterAdd", "TensorScatterUpdate")
-def scatter(op, inputs: Sequence[Value], frame) -> Value:
+def scatter(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return constant(inputs[0].shape)
 
 
 @register_content("Reshape")
-def reshape(op, inputs: Sequence[Value], frame) -> Value:
+def reshape(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, wanted = inputs
     shape = None if value.shape is None else target_shape(op, value, wanted)
     if shape is None or value.content is None:
@@ -355,7 +364,9 @@ def reshape(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_content("ExpandDims")
-def expand_dims(op, inputs: Sequence[Value], frame) -> Value | None:
+def expand_dims(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value | None:
     content, axis = inputs[0].content, integers(inputs[1])
     if content is None or axis is None:
         return None
@@ -363,7 +374,7 @@ def expand_dims(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("Squeeze")
-def squeeze(op, inputs: Sequence[Value], frame) -> Value | None:
+def squeeze(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     content = inputs[0].content
     if content is None:
         return None
@@ -372,7 +383,7 @@ def squeeze(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("ReverseV2")
-def reverse(op, inputs: Sequence[Value], frame) -> Value | None:
+def reverse(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     content = inputs[0].content
     if content is None or content.ndim != 1 or integers(inputs[1]) not in ([0], [-1]):
         return None
@@ -380,7 +391,9 @@ def reverse(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("BroadcastArgs")
-def broadcast_args(op, inputs: Sequence[Value], frame) -> Value | None:
+def broadcast_args(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value | None:
     if any(value.content is None for value in inputs):
         return None
     a, b = (value.content.tolist() for value in inputs)
@@ -395,5 +408,5 @@ def broadcast_args(op, inputs: Sequence[Value], frame) -> Value | None:
 
 
 @register_content("ZerosLike", "OnesLike")
-def like(op, inputs: Sequence[Value], frame) -> Value:
+def like(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return constant(inputs[0].shape)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -14,18 +16,27 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
 )
 from keras_dp_ext.verification.row_analysis.values import Value
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 
 @register("MatMul")
-def matmul(op, inputs: Sequence[Value], frame) -> Value:
+def matmul(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return _product(op, inputs, frame, "transpose_a", "transpose_b")
 
 
 @register("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
-def batch_matmul(op, inputs: Sequence[Value], frame) -> Value:
+def batch_matmul(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return _product(op, inputs, frame, "adj_x", "adj_y")
 
 
-def _product(op, inputs, frame, first_transposed: str, second_transposed: str):
+def _product(
+    op: tf.Operation,
+    inputs: Sequence[Value],
+    frame: Frame,
+    first_transposed: str,
+    second_transposed: str,
+) -> Any:
     needs_rank(*inputs)
     first = _labels(inputs[0].rank, "m", "k", op.get_attr(first_transposed))
     second = _labels(inputs[1].rank, "k", "n", op.get_attr(second_transposed))
@@ -40,7 +51,7 @@ def _labels(rank: int, rows: str, columns: str, is_transposed: bool) -> list:
 
 
 @register("Einsum")
-def einsum(op, inputs: Sequence[Value], frame) -> Value:
+def einsum(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     needs_rank(*inputs)
     operands, output = op.get_attr("equation").decode().split("->")
     operands = [
@@ -62,7 +73,13 @@ def _expanded(labels: str, rank: int | None) -> list:
     return [*before, *range(rank - len(before) - len(after) - 1, -1, -1), *after]
 
 
-def _contract(op, inputs, operands: list[list], output: list, frame) -> Value:
+def _contract(
+    op: tf.Operation,
+    inputs: Sequence[Value],
+    operands: list[list],
+    output: list,
+    frame: Frame,
+) -> Value:
     """Each axis has a label; what is not in the output is summed up."""
     places = set()
     for value, labels in zip(inputs, operands, strict=True):

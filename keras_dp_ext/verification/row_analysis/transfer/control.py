@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
@@ -12,19 +15,22 @@ from keras_dp_ext.verification.row_analysis.sizes import Size
 from keras_dp_ext.verification.row_analysis.transfer.common import different_rows
 from keras_dp_ext.verification.row_analysis.values import MIXED, Kind, Value
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 # An abstract value can only get worse a few times.
 _MOST_ROUNDS = 8
 
 
 @register("PartitionedCall", "StatefulPartitionedCall")
-def call(op, inputs: Sequence[Value], frame) -> list[Value]:
+def call(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     (graph,) = _graphs(op, len(inputs))
     outputs, _ = frame.call(graph, inputs, op.name)
     return outputs
 
 
 @register("If", "StatelessIf", "Case", "StatelessCase")
-def branches(op, inputs: Sequence[Value], frame) -> list[Value]:
+def branches(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     condition, *arguments = inputs
     if not condition.is_constant:
         raise data_decide("which branch is taken")
@@ -43,7 +49,7 @@ def branches(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register("While", "StatelessWhile")
-def loop(op, inputs: Sequence[Value], frame) -> list[Value]:
+def loop(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     state = list(inputs)
     findings = {}
     for _ in range(_MOST_ROUNDS):
@@ -103,7 +109,7 @@ def join(a: Value, b: Value, name: tuple) -> Value:
     )
 
 
-def _joined_shape(a: Value, b: Value, name: tuple):
+def _joined_shape(a: Value, b: Value, name: tuple) -> Any:
     if a.rank is None or b.rank is None or a.rank != b.rank:
         return None
     return tuple(
@@ -112,7 +118,9 @@ def _joined_shape(a: Value, b: Value, name: tuple):
     )
 
 
-def _function(op, attribute: str, inputs: Sequence[Value], frame):
+def _function(
+    op: tf.Operation, attribute: str, inputs: Sequence[Value], frame: Frame
+) -> Any:
     graph = graph_lib.function_graph(op, attribute)
     if graph is None:
         graph = frame.legacy_graph(op, op.get_attr(attribute).name, inputs)
@@ -121,7 +129,7 @@ def _function(op, attribute: str, inputs: Sequence[Value], frame):
     return graph
 
 
-def _graphs(op, number_of_inputs: int) -> list:
+def _graphs(op: tf.Operation, number_of_inputs: int) -> list:
     graphs = graph_lib.called_graphs(op)
     if not graphs or any(len(graph.inputs) != number_of_inputs for graph in graphs):
         raise RowsLostError("calls a function that cannot be read.")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -14,6 +17,9 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
     same_rows,
 )
 from keras_dp_ext.verification.row_analysis.values import Value, constant
+
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
 
 _UNARY = [
     "Abs",
@@ -185,7 +191,7 @@ _BROADCAST = [
 
 
 @register(*_BROADCAST)
-def broadcast(op, inputs: Sequence[Value], frame) -> Value:
+def broadcast(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """Operands are aligned at their last axes: there the examples must be the same."""
     needs_rank(*inputs)
     rank = max(value.rank for value in inputs)
@@ -202,7 +208,7 @@ def broadcast(op, inputs: Sequence[Value], frame) -> Value:
     )
 
 
-def broadcast_shape(shapes, otherwise) -> list[AnySize]:
+def broadcast_shape(shapes: Any, otherwise: Any) -> list[AnySize]:
     """Of operands with the same number of axes."""
     result = []
     for axis, sizes in enumerate(zip(*shapes, strict=True)):
@@ -216,37 +222,37 @@ def broadcast_shape(shapes, otherwise) -> list[AnySize]:
 
 
 @register(*_UNARY)
-def unary(op, inputs: Sequence[Value], frame) -> Value:
+def unary(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     only_rows(inputs, 0)
     return inputs[0].with_shape(inputs[0].shape)
 
 
 @register("IdentityN")
-def identity_n(op, inputs: Sequence[Value], frame) -> list[Value]:
+def identity_n(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     return list(inputs)
 
 
 @register("ZerosLike", "OnesLike")
-def public_shape(op, inputs: Sequence[Value], frame) -> Value:
+def public_shape(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return constant(inputs[0].shape)
 
 
 @register("Shape", "Size", "Rank", "ShapeN")
-def shape_of(op, inputs, frame):
+def shape_of(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Any:
     from keras_dp_ext.verification.row_analysis.transfer import contents
 
     return contents.shape_of(op, inputs, frame)
 
 
 @register("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel", "BiasAdd")
-def with_weights(op, inputs: Sequence[Value], frame) -> Value:
+def with_weights(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """All but the first operand are spread over all examples."""
     only_rows(inputs, 0)
     return inputs[0].with_shape(inputs[0].shape)
 
 
 @register("LookupTableFindV2", "LookupTableFind")
-def lookup(op, inputs: Sequence[Value], frame) -> Value:
+def lookup(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     only_rows(inputs, 1)
     shape = frame.shape(op)
     keys = inputs[1]
@@ -254,7 +260,7 @@ def lookup(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Select")
-def select(op, inputs: Sequence[Value], frame) -> Value:
+def select(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """Without broadcasting; a condition `[batch]` takes whole rows of two tensors."""
     needs_rank(*inputs)
     condition, *choices = inputs

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.registry import register
 from keras_dp_ext.verification.row_analysis.transfer.common import (
@@ -18,9 +21,12 @@ from keras_dp_ext.verification.row_analysis.transfer.elementwise import (
 )
 from keras_dp_ext.verification.row_analysis.values import Value
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 
 @register("ConcatV2")
-def concat(op, inputs: Sequence[Value], frame) -> Value:
+def concat(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     *parts, place = inputs
     needs_rank(*parts)
     only_rows(inputs, *range(len(parts)))
@@ -36,7 +42,7 @@ def concat(op, inputs: Sequence[Value], frame) -> Value:
     )
 
 
-def _concat_batches(op, parts: Sequence[Value], axis: int) -> Value:
+def _concat_batches(op: tf.Operation, parts: Sequence[Value], axis: int) -> Value:
     """Batches one behind the other: `[views * batch, ...]`."""
     first = parts[0]
     for part in parts:
@@ -49,7 +55,7 @@ def _concat_batches(op, parts: Sequence[Value], axis: int) -> Value:
 
 
 @register("Pack")
-def pack(op, inputs: Sequence[Value], frame) -> Value:
+def pack(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     needs_rank(*inputs)
     rows = same_rows(inputs)
     axis = op.get_attr("axis") % (rows.rank + 1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register, register_content
@@ -15,23 +18,26 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
 from keras_dp_ext.verification.row_analysis.transfer.control import join
 from keras_dp_ext.verification.row_analysis.values import Kind, Value
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 _BY_EXAMPLE = -1
 
 
 @register_content("TensorListReserve")
-def reserve(op, inputs: Sequence[Value], frame) -> Value:
+def reserve(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     number = inputs[1].content
     return Value(Kind.CONSTANT, length=None if number is None else number.item())
 
 
 @register_content("EmptyTensorList")
-def empty(op, inputs: Sequence[Value], frame) -> Value:
+def empty(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return Value(Kind.CONSTANT)
 
 
 @register_content("TensorListFromTensor")
 @register("TensorListFromTensor")
-def from_tensor(op, inputs: Sequence[Value], frame) -> Value:
+def from_tensor(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     if value.is_constant:
         length = value.shape[0] if value.rank else None
@@ -45,7 +51,7 @@ def from_tensor(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("TensorListStack")
-def stack(op, inputs: Sequence[Value], frame) -> Value:
+def stack(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     only_rows(inputs, 0)
     value = inputs[0]
     shape = frame.shape(op)
@@ -61,7 +67,7 @@ def stack(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("TensorListGetItem")
-def get_item(op, inputs: Sequence[Value], frame) -> Value:
+def get_item(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, index, _ = inputs
     if _is_one_row(inputs):
         return _is_one_row(inputs)
@@ -78,7 +84,7 @@ def get_item(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("TensorListPopBack")
-def pop_back(op, inputs: Sequence[Value], frame) -> list[Value]:
+def pop_back(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     value = inputs[0]
     only_rows(inputs, 0)
     if value.axis == _BY_EXAMPLE:
@@ -91,7 +97,7 @@ def pop_back(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register("TensorListSetItem")
-def set_item(op, inputs: Sequence[Value], frame) -> Value:
+def set_item(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, index, item = inputs
     if not value.is_constant and _is_one_row(inputs):
         return _is_one_row(inputs)
@@ -109,7 +115,7 @@ def _is_one_row(inputs: Sequence[Value]) -> Value | None:
     return others[0] if len(rows) == 1 and others[0].kind is Kind.ONE_ROW else None
 
 
-def _set_example(op, value: Value, item: Value, frame) -> Value:
+def _set_example(op: tf.Operation, value: Value, item: Value, frame: Frame) -> Value:
     is_fitting = value.is_constant or (value.has_rows and value.axis == _BY_EXAMPLE)
     is_same_row = item.row == _name(op.inputs[1], frame)
     if not is_fitting or not is_same_row or value.length != frame.batch:
@@ -118,7 +124,7 @@ def _set_example(op, value: Value, item: Value, frame) -> Value:
 
 
 @register("TensorListPushBack")
-def push_back(op, inputs: Sequence[Value], frame) -> Value:
+def push_back(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, item = inputs
     if item.kind is Kind.ONE_ROW or value.kind is Kind.ONE_ROW:
         # Kept for a gradient, which belongs to the same example. Nobody else reads it.
@@ -126,7 +132,7 @@ def push_back(op, inputs: Sequence[Value], frame) -> Value:
     return _with_item(op, value, item, frame)
 
 
-def _with_item(op, value: Value, item: Value, frame) -> Value:
+def _with_item(op: tf.Operation, value: Value, item: Value, frame: Frame) -> Value:
     if value.kind is Kind.ONE_ROW or (value.has_rows and value.axis == _BY_EXAMPLE):
         if not item.is_constant:
             raise along_batch("writes")
@@ -141,11 +147,11 @@ def _with_item(op, value: Value, item: Value, frame) -> Value:
 
 
 @register("TensorListLength")
-def length(op, inputs: Sequence[Value], frame) -> Value:
+def length(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return Value(Kind.CONSTANT, shape=())
 
 
-def _name(index, frame) -> tuple:
+def _name(index: Any, frame: Frame) -> tuple:
     """The number of an example: the same tensor has the same value in an iteration."""
     while index.op.type == "Identity":
         index = index.op.inputs[0]

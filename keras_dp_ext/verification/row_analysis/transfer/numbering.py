@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.registry import register
 from keras_dp_ext.verification.row_analysis.transfer.common import (
@@ -23,8 +26,11 @@ from keras_dp_ext.verification.row_analysis.transfer.elementwise import (
 )
 from keras_dp_ext.verification.row_analysis.values import First, Value
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
 
-def follow(op, inputs: Sequence[Value], value: Value) -> Value:
+
+def follow(op: tf.Operation, inputs: Sequence[Value], value: Value) -> Value:
     """A constant output, with what is known about its first entries."""
     rule = _RULES.get(op.type)
     # A smaller type would wrap around, so that two examples have one number.
@@ -55,11 +61,11 @@ def _starts_with_zero(value: Value) -> bool:
     return value.rank > 0 and value.first in (First.ALL_ZERO, First.ZERO)
 
 
-def _zeros(op, inputs: Sequence[Value]):
+def _zeros(op: tf.Operation, inputs: Sequence[Value]) -> Any:
     return inputs[0].shape, First.ALL_ZERO
 
 
-def _pack(op, inputs: Sequence[Value]):
+def _pack(op: tf.Operation, inputs: Sequence[Value]) -> Any:
     """The first of the tensors that are stacked along a new last axis."""
     first = inputs[0]
     if op.get_attr("axis") not in (-1, first.rank):
@@ -69,7 +75,7 @@ def _pack(op, inputs: Sequence[Value]):
     return (None, First.NUMBER) if first.counts else None
 
 
-def _expand(op, inputs: Sequence[Value]):
+def _expand(op: tf.Operation, inputs: Sequence[Value]) -> Any:
     value, place = inputs[0], integers(inputs[1])
     if place is None:
         return None
@@ -84,7 +90,7 @@ def _expand(op, inputs: Sequence[Value]):
     return None if value.first is First.NUMBER and axis == 0 else (shape, value.first)
 
 
-def _tile(op, inputs: Sequence[Value]):
+def _tile(op: tf.Operation, inputs: Sequence[Value]) -> Any:
     value, times = inputs
     if value.first is None or times.content is None:
         return None
@@ -95,7 +101,7 @@ def _tile(op, inputs: Sequence[Value]):
     return shape, value.first
 
 
-def _multiply(op, inputs: Sequence[Value]):
+def _multiply(op: tf.Operation, inputs: Sequence[Value]) -> Any:
     """By a vector along the last axis, of which the first entry is 1 or 0."""
     for value, factor in (inputs, inputs[::-1]):
         entries = integers(factor)
@@ -110,7 +116,7 @@ def _multiply(op, inputs: Sequence[Value]):
     return None
 
 
-def _add(op, inputs: Sequence[Value]):
+def _add(op: tf.Operation, inputs: Sequence[Value]) -> Any:
     """Numbers and zeros, as long as it is the numbers' first axis that stays."""
     for a, b in (inputs, inputs[::-1]):
         if a.rank != b.rank or not _starts_with_zero(b) or a.first is None:
@@ -135,7 +141,7 @@ _RULES = {
 
 
 @register("ScatterNd")
-def scatter_nd(op, inputs: Sequence[Value], frame) -> Value:
+def scatter_nd(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """Each example's entries get into its own row, or all examples' to one place."""
     index, updates, shape = inputs
     if not shape.is_constant or shape.content is None:
@@ -156,7 +162,7 @@ def scatter_nd(op, inputs: Sequence[Value], frame) -> Value:
     "TensorScatterMax",
     "TensorScatterMin",
 )
-def tensor_scatter(op, inputs: Sequence[Value], frame) -> Value:
+def tensor_scatter(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     target, index, updates = inputs
     needs_rank(target)
     axis = _axis_behind(index, updates)
@@ -189,14 +195,16 @@ def _axis_behind(index: Value, updates: Value) -> int | None:
     return updates.axis - (index.rank - 1) + depth
 
 
-def _rows_at(op, axis: int, sizes, updates: Value, frame) -> Value:
+def _rows_at(
+    op: tf.Operation, axis: int, sizes: Any, updates: Value, frame: Frame
+) -> Value:
     outer, block = updates.layout
     if sizes[axis] != outer * frame.batch * block:
         raise by_number()
     return frame.rows(op, axis=axis, outer=outer, block=block, shape=sizes)
 
 
-def _check_numbers(index: Value, updates: Value, frame) -> None:
+def _check_numbers(index: Value, updates: Value, frame: Frame) -> None:
     """Raises unless every index begins with the number of its own example."""
     needs_rank(index, updates)
     by_data = index.has_rows and index.role == "numbered"

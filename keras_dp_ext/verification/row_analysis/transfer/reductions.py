@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -16,11 +19,14 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
 )
 from keras_dp_ext.verification.row_analysis.values import Value
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 _REDUCTIONS = ["All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"]
 
 
 @register(*_REDUCTIONS)
-def reduction(op, inputs: Sequence[Value], frame) -> Value:
+def reduction(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     axes = _axes_of_each_example(inputs, 1, "reduces")
     return without_axes(inputs[0], axes, op.get_attr("keep_dims"))
 
@@ -48,25 +54,25 @@ def without_axes(value: Value, axes: Sequence[int], keep: bool) -> Value:
 
 
 @register("ArgMax", "ArgMin")
-def argument(op, inputs: Sequence[Value], frame) -> Value:
+def argument(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     axes = _axes_of_each_example(inputs, 1, "compares")
     return without_axes(inputs[0], axes, keep=False)
 
 
 @register("Cumsum", "Cumprod", "CumulativeLogsumexp", "ReverseV2")
-def scan(op, inputs: Sequence[Value], frame) -> Value:
+def scan(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     _axes_of_each_example(inputs, 1, "moves or accumulates")
     return inputs[0].with_shape(inputs[0].shape)
 
 
 @register("Roll")
-def roll(op, inputs: Sequence[Value], frame) -> Value:
+def roll(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     _axes_of_each_example(inputs, 2, "moves data")
     return inputs[0].with_shape(inputs[0].shape)
 
 
 @register("ReverseSequence")
-def reverse_sequence(op, inputs: Sequence[Value], frame) -> Value:
+def reverse_sequence(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, lengths = inputs
     batch_axis = op.get_attr("batch_dim")
     if value.is_constant and lengths.axis == 0:
@@ -94,7 +100,9 @@ _LAST_AXES = {
 
 def _register_last_axes(number: int, op_types: str) -> None:
     @register(*op_types.split())
-    def last_axes(op, inputs: Sequence[Value], frame) -> list[Value]:
+    def last_axes(
+        op: tf.Operation, inputs: Sequence[Value], frame: Frame
+    ) -> list[Value]:
         only_rows(inputs, 0)
         value = inputs[0]
         needs_rank(value)
@@ -117,7 +125,9 @@ for _number, _op_types in _LAST_AXES.items():
 
 @register("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3", "MatrixSolve")
 @register("MatrixTriangularSolve", "CholeskyGrad")
-def batches_of_matrices(op, inputs: Sequence[Value], frame) -> Value:
+def batches_of_matrices(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value:
     only_rows(inputs, 0, 1)
     matrices = inputs[:2]
     needs_rank(*matrices)
@@ -129,12 +139,14 @@ def batches_of_matrices(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("L2Loss")
-def everything(op, inputs: Sequence[Value], frame) -> Value:
+def everything(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     raise along_batch("adds up all entries, also")
 
 
 @register("Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
-def data_dependent_size(op, inputs: Sequence[Value], frame) -> Value:
+def data_dependent_size(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value:
     raise RowsLostError(
         "has a result whose size depends on all examples. Use `tf.where` with three "
         "arguments, or multiply by a mask."
@@ -150,7 +162,7 @@ def data_dependent_size(op, inputs: Sequence[Value], frame) -> Value:
     "QuantizeDownAndShrinkRange",
     "RandomShuffle",
 )
-def across_rows(op, inputs: Sequence[Value], frame) -> Value:
+def across_rows(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     raise along_batch("works")
 
 
@@ -174,12 +186,12 @@ _SEGMENTS = [
 
 
 @register(*_SEGMENTS)
-def by_index(op, inputs: Sequence[Value], frame) -> Value:
+def by_index(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     raise by_number()
 
 
 @register("PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction")
-def python(op, inputs: Sequence[Value], frame) -> Value:
+def python(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     raise RowsLostError(
         "runs Python code on the whole batch, which cannot be read. Write it with "
         "TensorFlow ops."

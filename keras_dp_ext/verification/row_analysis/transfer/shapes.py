@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -21,9 +24,12 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
 )
 from keras_dp_ext.verification.row_analysis.values import Value, reshaped
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
+
 
 @register("Reshape")
-def reshape(op, inputs: Sequence[Value], frame) -> Value:
+def reshape(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, wanted = inputs
     needs_rank(value)
     only_rows(inputs, 0)
@@ -43,7 +49,9 @@ def reshape(op, inputs: Sequence[Value], frame) -> Value:
     return result
 
 
-def target_shape(op, value: Value, wanted: Value) -> tuple[AnySize, ...] | None:
+def target_shape(
+    op: tf.Operation, value: Value, wanted: Value
+) -> tuple[AnySize, ...] | None:
     """The new shape; an axis of size -1 is what remains."""
     static = op.outputs[0].shape
     content = None if wanted.content is None else wanted.content.tolist()
@@ -67,19 +75,19 @@ def target_shape(op, value: Value, wanted: Value) -> tuple[AnySize, ...] | None:
     return tuple(sizes)
 
 
-def _is_certain(value: Value, shape, batch: AnySize) -> bool:
+def _is_certain(value: Value, shape: Any, batch: AnySize) -> bool:
     """Whether only the batch size is unknown: then no other proof can be hoped for."""
     allowed = batch.unknowns() if isinstance(batch, Size) else set()
     sizes = [size for size in (*value.shape, *shape) if isinstance(size, Size)]
     return all(size.unknowns() <= allowed for size in sizes)
 
 
-def _printed(shape) -> str:
+def _printed(shape: Any) -> str:
     return str([size if isinstance(size, int) else None for size in shape])
 
 
 @register("ExpandDims")
-def expand_dims(op, inputs: Sequence[Value], frame) -> Value:
+def expand_dims(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     needs_rank(value)
     only_rows(inputs, 0)
@@ -90,7 +98,7 @@ def expand_dims(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Squeeze")
-def squeeze(op, inputs: Sequence[Value], frame) -> Value:
+def squeeze(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     (value,) = inputs
     needs_rank(value)
     axes = [axis % value.rank for axis in op.get_attr("squeeze_dims")]
@@ -106,7 +114,7 @@ def squeeze(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Transpose", "ConjugateTranspose")
-def transpose(op, inputs: Sequence[Value], frame) -> Value:
+def transpose(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     needs_rank(value)
     only_rows(inputs, 0)
@@ -115,7 +123,7 @@ def transpose(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Tile")
-def tile(op, inputs: Sequence[Value], frame) -> Value:
+def tile(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, multiples = inputs
     needs_rank(value)
     only_rows(inputs, 0)
@@ -132,7 +140,7 @@ def tile(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("BroadcastTo")
-def broadcast_to(op, inputs: Sequence[Value], frame) -> Value:
+def broadcast_to(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, wanted = inputs
     needs_rank(value)
     only_rows(inputs, 0)
@@ -151,7 +159,7 @@ def broadcast_to(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Pad", "PadV2", "MirrorPad")
-def pad(op, inputs: Sequence[Value], frame) -> Value:
+def pad(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     needs_rank(value)
     only_rows(inputs, 0)
@@ -169,7 +177,7 @@ def pad(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("OneHot")
-def one_hot(op, inputs: Sequence[Value], frame) -> Value:
+def one_hot(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     needs_rank(value)
     only_rows(inputs, 0)
@@ -179,7 +187,9 @@ def one_hot(op, inputs: Sequence[Value], frame) -> Value:
     return value.with_shape(shape, value.axis + (axis <= value.axis))
 
 
-def one_hot_depth(op, inputs: Sequence[Value], frame, axis: int) -> AnySize:
+def one_hot_depth(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame, axis: int
+) -> AnySize:
     """How many classes there are."""
     content = inputs[1].content
     depth = None if content is None else content.item()
@@ -187,7 +197,7 @@ def one_hot_depth(op, inputs: Sequence[Value], frame, axis: int) -> AnySize:
 
 
 @register("Bitcast")
-def bitcast(op, inputs: Sequence[Value], frame) -> Value:
+def bitcast(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     (value,) = inputs
     needs_rank(value)
     result = frame.rows_like(value, op, value.axis)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register
@@ -19,6 +21,9 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
     same_rows,
 )
 from keras_dp_ext.verification.row_analysis.values import Value
+
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
 
 
 @dataclasses.dataclass
@@ -40,7 +45,7 @@ class Index:
     drops: bool = False
 
 
-def indices(op, inputs: Sequence[Value], rank: int) -> list[Index] | None:
+def indices(op: tf.Operation, inputs: Sequence[Value], rank: int) -> list[Index] | None:
     """The index expression of a `StridedSlice`; `None` if it is not known."""
     entries = [
         None if value.content is None else value.content.tolist()
@@ -89,7 +94,7 @@ _UNKNOWN = object()
 
 
 @register("StridedSlice")
-def strided_slice(op, inputs: Sequence[Value], frame) -> Value:
+def strided_slice(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     needs_rank(value)
     only_rows(inputs, 0)
@@ -120,7 +125,7 @@ def strided_slice(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Slice")
-def slice_(op, inputs: Sequence[Value], frame) -> Value:
+def slice_(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, begin, size = inputs
     needs_rank(value)
     only_rows(inputs, 0)
@@ -134,7 +139,7 @@ def slice_(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("Split", "SplitV")
-def split(op, inputs: Sequence[Value], frame) -> list[Value]:
+def split(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     number = 1 if op.type == "Split" else 0
     value = inputs[number]
     needs_rank(value)
@@ -153,7 +158,9 @@ def split(op, inputs: Sequence[Value], frame) -> list[Value]:
     ]
 
 
-def _part(value: Value, op, axis: int, number: int, frame) -> Value:
+def _part(
+    value: Value, op: tf.Operation, axis: int, number: int, frame: Frame
+) -> Value:
     shape = list(value.shape)
     shape[axis] = frame.shape(op, number)[axis]
     return value.with_shape(shape)
@@ -164,7 +171,7 @@ def _even(sizes: Value) -> bool:
 
 
 @register("Unpack")
-def unpack(op, inputs: Sequence[Value], frame) -> list[Value]:
+def unpack(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     (value,) = inputs
     needs_rank(value)
     axis = op.get_attr("axis") % value.rank
@@ -176,7 +183,7 @@ def unpack(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register("GatherV2")
-def gather(op, inputs: Sequence[Value], frame) -> Value:
+def gather(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     params, index, axis = inputs
     needs_rank(params, index)
     only_rows(inputs, 0, 1)
@@ -207,7 +214,7 @@ def gather(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("ResourceGather")
-def resource_gather(op, inputs: Sequence[Value], frame) -> Value:
+def resource_gather(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     only_rows(inputs, 1)
     index = inputs[1]
     shape = frame.shape(op)
@@ -217,7 +224,7 @@ def resource_gather(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("GatherNd", "ResourceGatherNd")
-def gather_nd(op, inputs: Sequence[Value], frame) -> Value:
+def gather_nd(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     params, index = inputs
     needs_rank(index)
     if params.has_rows:
@@ -244,7 +251,7 @@ def _is_numbered(params: Value, index: Value) -> bool:
 
 
 @register("Multinomial", "StatelessMultinomial")
-def draws(op, inputs: Sequence[Value], frame) -> Value:
+def draws(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """`[batch, classes]` to `[batch, samples]`."""
     only_rows(inputs, 0)
     if inputs[0].axis != 0 or integers(inputs[1]) is None:
@@ -253,7 +260,7 @@ def draws(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("CropAndResize")
-def crop_and_resize(op, inputs: Sequence[Value], frame) -> Value:
+def crop_and_resize(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """One box for each image, in order."""
     images, boxes, numbers, _ = inputs
     only_rows(inputs, 0, 1)
@@ -265,7 +272,9 @@ def crop_and_resize(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("StridedSliceGrad")
-def strided_slice_gradient(op, inputs: Sequence[Value], frame) -> Value:
+def strided_slice_gradient(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value:
     """The part gets back to its place, zeros around it."""
     shape, *index, upstream = inputs
     only_rows(inputs, 4)
@@ -284,7 +293,7 @@ def strided_slice_gradient(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register("XlaDynamicUpdateSlice")
-def update_slice(op, inputs: Sequence[Value], frame) -> Value:
+def update_slice(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value, update, starts = inputs
     only_rows(inputs, 0, 1)
     needs_rank(value, update)
@@ -301,7 +310,7 @@ def update_slice(op, inputs: Sequence[Value], frame) -> Value:
     "UnsortedSegmentMin",
     "UnsortedSegmentProd",
 )
-def segments(op, inputs: Sequence[Value], frame) -> Value:
+def segments(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """By public numbers, along axes before that of the examples."""
     value, numbers, _ = inputs
     if not numbers.is_constant or not inputs[2].is_constant or numbers.rank is None:

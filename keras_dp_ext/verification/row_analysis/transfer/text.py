@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.registry import register, register_pieces
@@ -31,8 +33,11 @@ from keras_dp_ext.verification.row_analysis.transfer.common import (
 from keras_dp_ext.verification.row_analysis.transfer.slices import indices
 from keras_dp_ext.verification.row_analysis.values import Kind, Value, constant
 
+if TYPE_CHECKING:
+    from keras_dp_ext.verification.row_analysis.frame import Frame
 
-def _pieces(name, role: str) -> Value:
+
+def _pieces(name: Any, role: str) -> Value:
     return Value(Kind.PIECES, row=name, role=role)
 
 
@@ -46,7 +51,9 @@ def _not_together() -> RowsLostError:
 
 
 @register("StringSplitV2", "StringSplit")
-def string_split(op, inputs: Sequence[Value], frame) -> list[Value]:
+def string_split(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value]:
     only_rows(inputs, 0)
     _check_rows(inputs[0])
     name = (*frame.path, op.name)
@@ -54,7 +61,9 @@ def string_split(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register("UnicodeDecode", "UnicodeDecodeWithOffsets")
-def unicode_decode(op, inputs: Sequence[Value], frame) -> list[Value]:
+def unicode_decode(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value]:
     _check_rows(inputs[0])
     name = (*frame.path, op.name)
     values = [_pieces(name, "values")] * (len(op.outputs) - 1)
@@ -62,7 +71,9 @@ def unicode_decode(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register("ParseExampleV2", "ParseExample")
-def parse_example(op, inputs: Sequence[Value], frame) -> list[Value]:
+def parse_example(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value]:
     only_rows(inputs, 0)
     _check_rows(inputs[0])
     if op.type == "ParseExample":
@@ -86,7 +97,7 @@ def parse_example(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register_pieces(*elementwise._UNARY, *elementwise._BROADCAST)
-def entry_by_entry(op, inputs: Sequence[Value], frame) -> Value:
+def entry_by_entry(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """With constants that are the same for all pieces."""
     with_pieces = [value for value in inputs if not value.is_constant]
     first = with_pieces[0]
@@ -104,7 +115,7 @@ def entry_by_entry(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("LookupTableFindV2")
-def lookup(op, inputs: Sequence[Value], frame) -> Value:
+def lookup(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     table, keys, default = inputs
     if not table.is_constant or not default.is_constant or keys.role != "values":
         raise _not_together()
@@ -112,7 +123,7 @@ def lookup(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("StridedSlice")
-def column(op, inputs: Sequence[Value], frame) -> Value:
+def column(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """`indices[:, 0]`, the number of the example; `shape[0]`, that of all."""
     value = inputs[0]
     only_rows(inputs, 0)
@@ -129,14 +140,14 @@ def column(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("Reshape")
-def flat(op, inputs: Sequence[Value], frame) -> Value:
+def flat(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     if integers(inputs[1]) != [-1] or inputs[0].role not in ("ids", "values"):
         raise _not_together()
     return inputs[0]
 
 
 @register_pieces("DenseBincount")
-def lengths(op, inputs: Sequence[Value], frame) -> Value:
+def lengths(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     ids, size, weights = inputs
     is_count = ids.role == "ids" and weights.is_constant and weights.shape == (0,)
     if not is_count or size.content is None or size.content.item() != frame.batch:
@@ -148,7 +159,7 @@ def lengths(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("Cumsum")
-def ends(op, inputs: Sequence[Value], frame) -> Value:
+def ends(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     value = inputs[0]
     is_plain = not op.get_attr("exclusive") and not op.get_attr("reverse")
     if value.role != "lengths" or not is_plain or value.rank != 1:
@@ -157,7 +168,7 @@ def ends(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("ConcatV2")
-def splits(op, inputs: Sequence[Value], frame) -> Value:
+def splits(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     first, *others, _ = inputs
     is_zero = first.is_constant and integers(first) == [0]
     if not is_zero or [value.role for value in others] != ["ends"]:
@@ -166,7 +177,7 @@ def splits(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("RaggedTensorToTensor")
-def padded(op, inputs: Sequence[Value], frame) -> Value:
+def padded(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     shape, values, default, *partitions = inputs
     sizes = integers(shape)
     if not shape.is_constant or not default.is_constant or values.role != "values":
@@ -194,7 +205,7 @@ def padded(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("RaggedBincount")
-def counted(op, inputs: Sequence[Value], frame) -> Value:
+def counted(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     splits, values, size, weights = inputs
     is_fitting = splits.role == "splits" and values.role == "values"
     if not is_fitting or splits.row != values.row or integers(size) is None:
@@ -205,7 +216,7 @@ def counted(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("StringNGrams")
-def n_grams(op, inputs: Sequence[Value], frame) -> list[Value]:
+def n_grams(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     values, splits = inputs
     is_fitting = splits.role == "splits" and values.role == "values"
     if not is_fitting or splits.row != values.row:
@@ -215,7 +226,7 @@ def n_grams(op, inputs: Sequence[Value], frame) -> list[Value]:
 
 
 @register_pieces("RaggedTensorToVariant")
-def to_variant(op, inputs: Sequence[Value], frame) -> Value:
+def to_variant(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     *splits, values = inputs
     roles = [value.role for value in splits]
     if roles != ["splits"] or values.role != "values" or splits[0].row != values.row:
@@ -224,7 +235,9 @@ def to_variant(op, inputs: Sequence[Value], frame) -> Value:
 
 
 @register_pieces("RaggedTensorFromVariant")
-def from_variant(op, inputs: Sequence[Value], frame) -> list[Value]:
+def from_variant(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> list[Value]:
     if inputs[0].role != "ragged" or len(op.outputs) != 2:
         raise _not_together()
     return [_pieces(inputs[0].row, "splits"), _pieces(inputs[0].row, "values")]
