@@ -11,6 +11,8 @@ from __future__ import annotations
 INDEPENDENT_MECHANISMS = {
     "dpsgd": ("dpsgd", "DPSGD"),
     "quantile": ("quantile", "Quantile"),
+    "per-layer": ("clipping", "PerLayer"),
+    "automatic": ("clipping", "Automatic"),
     "adaclip": ("adaclip", "AdaClip"),
     "encoding": ("encoding", "Encoded"),
     "tanh": ("tanh", "Tanh"),
@@ -22,6 +24,7 @@ CORRELATED_MECHANISMS = {
     "bandmf": ("correlated", "BandMF"),
     "dpftrl": ("correlated", "DPFTRL"),
     "blt": ("correlated", "BLT"),
+    "bandinv": ("correlated", "BandInv"),
 }
 
 MECHANISMS = {**INDEPENDENT_MECHANISMS, **CORRELATED_MECHANISMS}

@@ -39,6 +39,9 @@ _CLASSES = {
     "optimizers": (
         *(f"{mechanism}{base}" for mechanism in ("DP", "Composed") for base in _BASES),
         "BLTSGD",
+        "AutomaticAdam",
+        "AutomaticSGD",
+        "BandInvSGD",
         "BandMFAdam",
         "BandMFSGD",
         "ComposedAdamBC",
@@ -50,6 +53,8 @@ _CLASSES = {
         "EncodedSGD",
         "AdaClipAdam",
         "AdaClipSGD",
+        "PerLayerAdam",
+        "PerLayerSGD",
         "QuantileAdam",
         "QuantileSGD",
         "TanhAdam",

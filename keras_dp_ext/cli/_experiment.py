@@ -32,7 +32,7 @@ from keras_dp_ext.data import (
     poisson_batches,
 )
 from keras_dp_ext.mechanisms import describe
-from keras_dp_ext.optimizers import make_private
+from keras_dp_ext.optimizers import AdamBC, make_private
 from keras_dp_ext.presets import Recipe, build_model, find_recipe, with_features
 
 # A private PCA may spend this share of the target by itself, and needs no more than
@@ -97,7 +97,9 @@ class Experiment:
             own = self.recipe.mechanism_arguments
             if "bands" not in own:
                 # As many groups as bands; each has to fill a lot.
-                most = len(self.data.x_train) // self.recipe.batch_size
+                ids = self.data.user_ids
+                drawn = len(self.data.x_train if ids is None else np.unique(ids))
+                most = drawn // self.recipe.batch_size
                 bands = max(1, min(mechanism().cycle, most))
                 self.recipe = dataclasses.replace(
                     self.recipe, mechanism_arguments={**own, "bands": bands}
@@ -106,12 +108,6 @@ class Experiment:
         elif mechanism.default_sampling == "fixed-order":
             sampled = fixed_order_batches
         if self.data.user_ids is not None:
-            if sampled is cyclic_poisson_batches:
-                raise ValueError(
-                    f"Argument `--mechanism` {self.settings.mechanism} protects "
-                    "examples, not people: its groups are of examples. Use dpsgd, "
-                    "dpftrl or blt."
-                )
             arguments["user_ids"] = self.data.user_ids
             arguments["examples_per_user"] = (
                 self.settings.examples_per_user or DEFAULT_ROWS
@@ -281,17 +277,18 @@ def optimizer_class(mechanism: str, optimizer: str) -> type:
 
     Args:
         mechanism: Name of the mechanism.
-        optimizer: Name of a class in `keras.optimizers`.
+        optimizer: Name of a class in `keras.optimizers`, or "AdamBC".
 
     Raises:
         ValueError: If Keras has no such optimizer.
     """
-    base = getattr(keras.optimizers, optimizer, None)
+    ours = {"AdamBC": AdamBC}
+    base = ours.get(optimizer) or getattr(keras.optimizers, optimizer, None)
     abstract = keras.optimizers.Optimizer
     if not (inspect.isclass(base) and issubclass(base, abstract) and base != abstract):
         raise ValueError(
             "Argument `--optimizer` must be a class in keras.optimizers, such as SGD "
-            f"or Adam. Received: {optimizer}"
+            f"or Adam, or AdamBC. Received: {optimizer}"
         )
     return make_private(base, describe.mechanism_class(mechanism))
 

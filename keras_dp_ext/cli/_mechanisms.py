@@ -221,6 +221,10 @@ class _DPFTRL(_Correlated):
     options = ("noise_multiplier", "restart_every")
 
 
+class _BandInv(_Correlated):
+    options = ("noise_multiplier", "bands")
+
+
 class _BLT(_Correlated):
     options = ("noise_multiplier", "buffers")
 
@@ -238,6 +242,7 @@ _SPECIAL: dict[str, type[MechanismOptions]] = {
     "bandmf": _BandMF,
     "dpftrl": _DPFTRL,
     "blt": _BLT,
+    "bandinv": _BandInv,
 }
 
 #: All options that apply to some mechanisms only.

@@ -236,7 +236,9 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         help="spread a lot over N batches, to save memory",
     )
     training.add_argument(
-        "--optimizer", metavar="NAME", help="a Keras optimizer, such as SGD or Adam"
+        "--optimizer",
+        metavar="NAME",
+        help="a Keras optimizer, such as SGD or Adam; or AdamBC",
     )
     training.add_argument("--learning-rate", type=number, metavar="RATE")
     if not several:

@@ -85,7 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bands",
         type=positive_int,
         metavar="B",
-        help=f"bandmf: releases over which noise is correlated. Default: {DEFAULT_BANDS}",
+        help="bandmf, bandinv: releases over which noise is correlated. Default: "
+        f"{DEFAULT_BANDS}",
     )
     correlated.add_argument(
         "--restart-every",
@@ -113,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampling",
         choices=SAMPLINGS,
         help="how batches are drawn. Default: poisson, as dp.data.poisson_batches; "
-        "bandmf: cyclic-poisson; dpftrl, blt: fixed-order",
+        "bandmf: cyclic-poisson; dpftrl, blt, bandinv: fixed-order",
     )
     accountant = parser.add_argument_group("accountant")
     add_delta_and_accountant(accountant, "num_examples")

@@ -2,8 +2,9 @@
 
 from keras_dp_ext.mechanisms.adaclip import AdaClip
 from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.mechanisms.clipping import Automatic, PerLayer
 from keras_dp_ext.mechanisms.composed import Composed
-from keras_dp_ext.mechanisms.correlated import BLT, DPFTRL, BandMF
+from keras_dp_ext.mechanisms.correlated import BLT, DPFTRL, BandInv, BandMF
 from keras_dp_ext.mechanisms.directional import Directional
 from keras_dp_ext.mechanisms.dpsgd import DPSGD
 from keras_dp_ext.mechanisms.encoding import Encoded
@@ -15,11 +16,14 @@ __all__ = [
     "DPFTRL",
     "DPSGD",
     "AdaClip",
+    "Automatic",
+    "BandInv",
     "BandMF",
     "Composed",
     "Directional",
     "Encoded",
     "Mechanism",
+    "PerLayer",
     "Quantile",
     "Tanh",
 ]

@@ -11,6 +11,7 @@ from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.mechanisms.composed import Composed
 from keras_dp_ext.noise import (
     Banded,
+    BandedInverse,
     BufferedToeplitz,
     CorrelatedNoise,
     TreeAggregation,
@@ -158,3 +159,31 @@ class BLT(_Correlated):
             "steps": max(1, plan.required_releases()),
             "separation": plan.steps_per_epoch,
         }
+
+
+class BandInv(_Correlated):
+    """Clips each row and adds noise that is drawn again from `bands` seeds.
+
+    Needs no random sampling and no memory: train on `dp.data.fixed_order_batches`. See
+    `dp.noise.BandedInverse`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the independent draws, over `C`.
+        bands: Draws of which the noise of a release is made.
+
+    References:
+        Kalinin, McMahan, Upadhyay, Lampert, "Back to Square Roots" (2025).
+    """
+
+    name = "bandinv"
+    default_sampling = "fixed-order"
+
+    def __init__(
+        self,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 10.0,
+        bands: int = 16,
+    ):
+        super().__init__(l2_norm_clip, noise_multiplier, BandedInverse(bands))
+        self.bands = bands

@@ -7,10 +7,13 @@ from keras_dp_ext.mechanisms import BLT as _BLT
 from keras_dp_ext.mechanisms import DPFTRL as _DPFTRL
 from keras_dp_ext.mechanisms import DPSGD as _DPSGD
 from keras_dp_ext.mechanisms import AdaClip as _AdaClip
+from keras_dp_ext.mechanisms import Automatic as _Automatic
+from keras_dp_ext.mechanisms import BandInv as _BandInv
 from keras_dp_ext.mechanisms import BandMF as _BandMF
 from keras_dp_ext.mechanisms import Composed as _Composed
 from keras_dp_ext.mechanisms import Directional as _Directional
 from keras_dp_ext.mechanisms import Encoded as _Encoded
+from keras_dp_ext.mechanisms import PerLayer as _PerLayer
 from keras_dp_ext.mechanisms import Quantile as _Quantile
 from keras_dp_ext.mechanisms import Tanh as _Tanh
 from keras_dp_ext.optimizers.adam_bc import AdamBC
@@ -28,6 +31,10 @@ DPAdagrad = make_private(_keras.optimizers.Adagrad, _DPSGD)
 DPRMSprop = make_private(_keras.optimizers.RMSprop, _DPSGD)
 QuantileSGD = make_private(_keras.optimizers.SGD, _Quantile)
 QuantileAdam = make_private(_keras.optimizers.Adam, _Quantile)
+PerLayerSGD = make_private(_keras.optimizers.SGD, _PerLayer)
+PerLayerAdam = make_private(_keras.optimizers.Adam, _PerLayer)
+AutomaticSGD = make_private(_keras.optimizers.SGD, _Automatic)
+AutomaticAdam = make_private(_keras.optimizers.Adam, _Automatic)
 AdaClipSGD = make_private(_keras.optimizers.SGD, _AdaClip)
 AdaClipAdam = make_private(_keras.optimizers.Adam, _AdaClip)
 EncodedSGD = make_private(_keras.optimizers.SGD, _Encoded)
@@ -41,6 +48,7 @@ BandMFSGD = make_private(_keras.optimizers.SGD, _BandMF)
 BandMFAdam = make_private(_keras.optimizers.Adam, _BandMF)
 DPFTRLSGD = make_private(_keras.optimizers.SGD, _DPFTRL)
 BLTSGD = make_private(_keras.optimizers.SGD, _BLT)
+BandInvSGD = make_private(_keras.optimizers.SGD, _BandInv)
 
 # Known by name to `keras.saving`, so that saved models load without more ado.
 for _name in ("Adadelta", "Adafactor", "Adamax", "Ftrl", "Lamb", "Lion", "Nadam"):
@@ -58,6 +66,9 @@ __all__ = [
     "AdaClipAdam",
     "AdaClipSGD",
     "AdamBC",
+    "AutomaticAdam",
+    "AutomaticSGD",
+    "BandInvSGD",
     "BandMFAdam",
     "BandMFSGD",
     "DPAdagrad",
@@ -69,6 +80,8 @@ __all__ = [
     "DirectionalSGD",
     "EncodedAdam",
     "EncodedSGD",
+    "PerLayerAdam",
+    "PerLayerSGD",
     "PrivateOptimizer",
     "QuantileAdam",
     "QuantileSGD",

@@ -695,6 +695,374 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         1.01
         """
 
+class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` made private. Gives every row nearly the same norm, AUTO-S; see `dp.bounding.Normalized`.
+
+    Args:
+        l2_norm_clip: The norm `C`, which only scales the learning rate.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        stability: What is added to the norm of a row.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        Bu, Wang, Zha, Karypis, "Automatic Clipping: Differentially Private Deep
+        Learning Made Easier and Stronger" (2022).
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        stability: float = 0.01,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        epsilon: Any = 1e-07,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AutomaticAdam",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        l2_norm_clip: float = 1.0,
+        stability: float = 0.01,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AutomaticAdam",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` made private. Gives every row nearly the same norm, AUTO-S; see `dp.bounding.Normalized`.
+
+    Args:
+        l2_norm_clip: The norm `C`, which only scales the learning rate.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        stability: What is added to the norm of a row.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Bu, Wang, Zha, Karypis, "Automatic Clipping: Differentially Private Deep
+        Learning Made Easier and Stronger" (2022).
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        stability: float = 0.01,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AutomaticSGD",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        stability: float = 0.01,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "AutomaticSGD",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` made private. Clips each row and adds noise that is drawn again from `bands` seeds.
+
+    Needs no random sampling and no memory: train on `dp.data.fixed_order_batches`. See
+    `dp.noise.BandedInverse`.
+
+    Args:
+        l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
+        noise_multiplier: Standard deviation of the independent draws, over `C`.
+        bands: Draws of which the noise of a release is made.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        Kalinin, McMahan, Upadhyay, Lampert, "Back to Square Roots" (2025).
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 10.0,
+        bands: int = 16,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "BandInvSGD",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        bands: int = 16,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "BandInvSGD",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
 class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
     """`keras.optimizers.Adam` made private. Clips each row and adds noise that is correlated over `bands` releases.
 
@@ -2145,6 +2513,259 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         ema_overwrite_frequency: Any = None,
         loss_scale_factor: Any = None,
         name: str = "EncodedSGD",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` made private. Clips each layer's gradient by itself; see `dp.bounding.PerLayerClip`.
+
+    Args:
+        l2_norm_clip: The greatest L2 norm `C` of a row, over all layers.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        layer_sizes: How many weights each layer has; by default each weight is a
+            layer of its own.
+        shares: The clips of the layers relative to each other; by default all the same.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.Adam`.
+
+    References:
+        McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent
+        Language Models" (2018).
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        layer_sizes: Any = None,
+        shares: Any = None,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        epsilon: Any = 1e-07,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "PerLayerAdam",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        l2_norm_clip: float = 1.0,
+        layer_sizes: Any = None,
+        shares: Any = None,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        beta_1: Any = 0.9,
+        beta_2: Any = 0.999,
+        amsgrad: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "PerLayerAdam",
+        **arguments: Any,
+    ) -> Self:
+        """An optimizer whose noise makes a training end at the given epsilon.
+
+        Train with `dp.data.poisson_batches(x, y, batch_size)` for as many epochs, and with
+        `PrivacyAccountant(delta=..., target_epsilon=...)`, which shows what is spent and
+        keeps to the budget whatever else happens.
+
+        Args:
+            epsilon: Greatest epsilon that the training may spend. The optimizer's own
+                argument of that name (Adam's) is called `base_epsilon` here.
+            num_examples: Size of the training set.
+            batch_size: (Expected) examples of one update.
+            epochs: Passes over the data.
+            steps: Number of updates, in place of epochs.
+            delta: Target delta. By default the greatest power of ten below
+                `1 / num_examples`.
+            sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`, the
+                default), or "shuffled" (arrays in `model.fit`), which takes far more noise;
+                for correlated noise "cyclic-poisson" (the default of BandMF) or
+                "fixed-order" (that of DP-FTRL and BLT), by the functions of these names.
+            accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
+            num_parameters: `model.count_params()`, for mechanisms whose cost depends on
+                it, such as encoding.
+            **arguments: All other arguments of the optimizer, but its noise.
+
+        Raises:
+            ValueError: If an argument is out of range, or no noise is enough.
+
+        Example:
+
+        >>> import keras_dp_ext as dp
+        >>> optimizer = dp.optimizers.DPSGD.for_budget(
+        ...     epsilon=3.0, num_examples=60_000, batch_size=256, epochs=60, delta=1e-5,
+        ...     learning_rate=0.15,
+        ... )
+        >>> round(optimizer.mechanism.noise_multiplier, 2)
+        1.01
+        """
+
+class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` made private. Clips each layer's gradient by itself; see `dp.bounding.PerLayerClip`.
+
+    Args:
+        l2_norm_clip: The greatest L2 norm `C` of a row, over all layers.
+        noise_multiplier: Standard deviation of the noise, in units of `C`.
+        layer_sizes: How many weights each layer has; by default each weight is a
+            layer of its own.
+        shares: The clips of the layers relative to each other; by default all the same.
+        num_microbatches: Into how many microbatches a batch is cut; each is averaged
+            before it is bounded. `None`: one for each example. Microbatches of more
+            than one example double the sensitivity, and epsilon accounts for it.
+        gradient_accumulation_steps: Batches that make up one lot, with one draw of
+            noise and one update at its end.
+        expected_batch_size: The public number of examples in a lot, by which the sum
+            is divided. Found by itself in `model.fit`.
+        noise_seed: For tests only: reproducible noise protects nobody.
+        secure_noise: Draws noise from a cryptographic generator and rounds the noised
+            sum to a grid, against attacks on floating-point arithmetic. Slower.
+
+    All other arguments are those of `keras.optimizers.SGD`.
+
+    References:
+        McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent
+        Language Models" (2018).
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        noise_multiplier: float = 1.1,
+        layer_sizes: Any = None,
+        shares: Any = None,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "PerLayerSGD",
+    ) -> None: ...
+    @classmethod
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        num_examples: int,
+        batch_size: int,
+        epochs: float | None = None,
+        steps: int | None = None,
+        delta: float | None = None,
+        sampling: str | None = None,
+        accountant: str = "rdp",
+        num_parameters: int | None = None,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
+        l2_norm_clip: float = 1.0,
+        layer_sizes: Any = None,
+        shares: Any = None,
+        num_microbatches: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        expected_batch_size: int | None = None,
+        noise_seed: int | None = None,
+        secure_noise: bool = False,
+        momentum: Any = 0.0,
+        nesterov: Any = False,
+        weight_decay: Any = None,
+        clipnorm: Any = None,
+        clipvalue: Any = None,
+        global_clipnorm: Any = None,
+        use_ema: Any = False,
+        ema_momentum: Any = 0.99,
+        ema_overwrite_frequency: Any = None,
+        loss_scale_factor: Any = None,
+        name: str = "PerLayerSGD",
         **arguments: Any,
     ) -> Self:
         """An optimizer whose noise makes a training end at the given epsilon.

@@ -399,7 +399,13 @@ def test_every_name_stands_for_what_has_that_name():
     assert independent == set(_names.NOISES)
 
 
-@pytest.mark.parametrize("name", ["dpsgd", "quantile", "bandmf", "dpftrl", "blt"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("dpsgd", "quantile", "per-layer", "automatic"),
+        *("bandmf", "dpftrl", "blt", "bandinv"),
+    ],
+)
 def test_a_mechanism_is_sampled_as_it_is_meant_to_be(name, capsys):
     """Unless `--sampling` says otherwise."""
     from keras_dp_ext.mechanisms import describe

@@ -41,6 +41,16 @@ def with_ids(table, tmp_path):
     return path
 
 
+def test_people_take_turns_where_noise_is_correlated(keras_dp, table, tmp_path):
+    summary = keras_dp.json(
+        *("train", "--dataset", with_ids(table, tmp_path), "--target", "ill"),
+        *("--user-column", "patient", "--mechanism", "bandmf", "--target-epsilon", 3),
+        *("--epochs", 1, "--batch-size", 50, "--output-dir", tmp_path / "out"),
+    )
+    assert summary["unit"] == "person"
+    assert 2.5 < summary["epsilon"] <= 3.0
+
+
 def test_people_of_a_table_are_protected_in_one_command(keras_dp, table, tmp_path):
     path = with_ids(table, tmp_path)
     summary = keras_dp.json(
