@@ -3,6 +3,7 @@
 from keras_dp_ext.audit.audit_fit import audit_fit
 from keras_dp_ext.audit.audit_mechanism import audit_mechanism
 from keras_dp_ext.audit.audit_training import audit_training
+from keras_dp_ext.audit.canary_exposure import canary_exposure, log_perplexities
 from keras_dp_ext.audit.fit_audit import FitAudit
 from keras_dp_ext.audit.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.membership_inference import (
@@ -25,6 +26,8 @@ __all__ = [
     "audit_fit",
     "audit_mechanism",
     "audit_training",
+    "canary_exposure",
+    "log_perplexities",
     "membership_inference",
     "plot_audit",
     "plot_roc",
