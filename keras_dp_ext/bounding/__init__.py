@@ -1,7 +1,7 @@
 """BOUND stages: what limits the influence of one example on the sum."""
 
 # None of these imports TensorFlow before it bounds a gradient.
-from keras_dp_ext.bounding.base import Bound, get
+from keras_dp_ext.bounding.base import AdaptiveBound, Bound, get
 from keras_dp_ext.bounding.codebook import Codebook
 from keras_dp_ext.bounding.empirical import EmpiricalDistribution
 from keras_dp_ext.bounding.encoded import Encoding
@@ -9,10 +9,12 @@ from keras_dp_ext.bounding.l1_clip import L1Clip
 from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.bounding.normalized import Normalized
 from keras_dp_ext.bounding.per_layer_clip import PerLayerClip
+from keras_dp_ext.bounding.quantile_clip import QuantileClip
 from keras_dp_ext.bounding.tanh_filter import TanhFilter
 from keras_dp_ext.bounding.vector_codebook import VectorCodebook
 
 __all__ = [
+    "AdaptiveBound",
     "Bound",
     "Codebook",
     "EmpiricalDistribution",
@@ -21,6 +23,7 @@ __all__ = [
     "L2Clip",
     "Normalized",
     "PerLayerClip",
+    "QuantileClip",
     "TanhFilter",
     "VectorCodebook",
     "get",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext._value import Value, deserialize
@@ -33,6 +33,43 @@ class Bound(Value, abc.ABC):
     @abc.abstractmethod
     def sensitivity(self, num_parameters: int) -> Sensitivity:
         """What one row can add to the sum, for a model of this size."""
+
+
+class AdaptiveBound(Bound):
+    """A bound that moves with what was released, and so has a memory.
+
+    Beside the sums it may release further sums over the rows (`statistics`). Each row
+    with all of them is what `sensitivity` bounds, at every state of the memory.
+    """
+
+    def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
+        raise TypeError(f"{self} has a memory: call `sum_at`.")
+
+    def statistics(self) -> list[tuple[int, ...]]:
+        """Shapes of further sums over the rows."""
+        return []
+
+    @abc.abstractmethod
+    def make_memory(self, add_variable: Callable[..., Any]) -> list[Any]:
+        """Variables that start at zero and are saved: they hold nothing private."""
+
+    @abc.abstractmethod
+    def sum_at(
+        self, gradients: PerExampleGradients, memory: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """As `sum`, and behind it the statistics."""
+
+    @abc.abstractmethod
+    def follow(
+        self, noised: list[tf.Tensor], memory: Sequence[Any], expected_rows: float
+    ) -> list[tf.Tensor]:
+        """The noised sums in the units of the gradients; updates the memory.
+
+        Args:
+            noised: What `sum_at` returned, with noise.
+            memory: What `make_memory` made.
+            expected_rows: The public number of rows in a lot.
+        """
 
 
 def get(identifier: Bound | Mapping[str, Any]) -> Bound:

@@ -9,7 +9,7 @@ from keras_dp_ext import bounding, refining
 from keras_dp_ext import noise as noises
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import release_of
-from keras_dp_ext.bounding import Bound
+from keras_dp_ext.bounding import AdaptiveBound, Bound
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Noise, NoiseSequence
 from keras_dp_ext.refining import Refinement
@@ -58,7 +58,9 @@ class Composed(Mechanism):
         | Mapping[Any, Any] = "gaussian",
         refine: Refinement | Mapping[str, Any] | None = None,
     ):
-        self.bound_stage = bounding.L2Clip() if bound is None else bounding.get(bound)
+        self.bound_stage: Any = (
+            bounding.L2Clip() if bound is None else bounding.get(bound)
+        )
         self.noise: Any = noises.get_any(noise)
         self.refine_stage = None if refine is None else refining.get(refine)
         # An unknown pair fails here, not in the middle of a training.
@@ -69,6 +71,7 @@ class Composed(Mechanism):
                 f"knows the noise of one release only. Received: refine={refine}"
             )
         self._memory: list[Any] = []
+        self._bound_memory: list[Any] = []
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -92,16 +95,33 @@ class Composed(Mechanism):
 
     def noise_deviation(self) -> float | None:
         is_plain = isinstance(self.noise, Gaussian) and self.refine_stage is None
-        return self.noise.scale if is_plain else None
+        return self.noise.scale if is_plain and not self._is_adaptive else None
+
+    @property
+    def _is_adaptive(self) -> bool:
+        return isinstance(self.bound_stage, AdaptiveBound)
+
+    def statistics(self) -> list[tuple[int, ...]]:
+        return self.bound_stage.statistics() if self._is_adaptive else []
+
+    @property
+    def current_clip(self) -> float:
+        """The clip of the next release, where it moves."""
+        return float(self.bound_stage.clip(self._bound_memory))
 
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
+        if self._is_adaptive:
+            return self.bound_stage.sum_at(gradients, self._bound_memory)
         return self.bound_stage.sum(gradients)
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
+        if self._is_adaptive:
+            self._bound_memory = self.bound_stage.make_memory(add_variable)
         if self.remembers_noise:
             from keras_dp_ext.mechanisms.model_noise import total_size
 
-            size = total_size([variable.shape for variable in variables])
+            shapes = [variable.shape for variable in variables]
+            size = total_size([*shapes, *self.statistics()])
             self._memory = self.noise.make_memory(size, add_variable)
 
     @property
@@ -131,6 +151,14 @@ class Composed(Mechanism):
             self.noise.remember(flat(noise), seed, step, self._memory)
 
     def refine(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
+        if not self._is_adaptive:
+            return self._refined(noised, step)
+        # A refinement knows the noise in the units in which it was added.
+        split = len(noised) - len(self.statistics())
+        noised = [*self._refined(noised[:split], step), *noised[split:]]
+        return self.bound_stage.follow(noised, self._bound_memory, self.expected_rows)
+
+    def _refined(self, noised: list[tf.Tensor], step: tf.Tensor) -> list[tf.Tensor]:
         if self.refine_stage is None:
             return noised
         refine = self.refine_stage.refine
