@@ -191,12 +191,12 @@ def _batching(dataset: Any) -> tuple[int | None, int | None]:
     import keras
     import tensorflow as tf
 
-    from keras_dp_ext._compat import tf_internals
+    from keras_dp_ext._compat import tf_datasets
 
     for spec in keras.tree.flatten(dataset.element_spec):
         if isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0]:
             return int(spec.shape[0]), None
-    batching = tf_internals.last_batching(dataset)
+    batching = tf_datasets.last_batching(dataset)
     if batching is None:
         return None, None
     batch_size, batched = batching

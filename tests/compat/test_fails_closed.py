@@ -13,7 +13,13 @@ import pytest
 import tensorflow as tf
 
 import keras_dp_ext as dp
-from keras_dp_ext._compat import keras_internals, op_creation, tf_internals, versions
+from keras_dp_ext._compat import (
+    keras_internals,
+    op_creation,
+    tf_datasets,
+    tf_internals,
+    versions,
+)
 from keras_dp_ext._compat.versions import IncompatibleVersionError
 from keras_dp_ext.data.layers.adapted import uncovered_by
 
@@ -206,13 +212,13 @@ def test_a_missing_module_is_named(monkeypatch):
 
 def test_data_sets_are_read_as_expected():
     data = tf.data.Dataset.range(10)
-    assert not tf_internals.is_repeated(data.batch(2).map(lambda x: x))
-    assert tf_internals.is_repeated(data.repeat(2).batch(2))
-    size, batched = tf_internals.last_batching(data.batch(4).prefetch(1))
+    assert not tf_datasets.is_repeated(data.batch(2).map(lambda x: x))
+    assert tf_datasets.is_repeated(data.repeat(2).batch(2))
+    size, batched = tf_datasets.last_batching(data.batch(4).prefetch(1))
     assert size == 4
     assert int(batched.cardinality()) == 10
-    assert tf_internals.last_batching(data) is None
-    assert len(tf_internals.dataset_functions(data.map(lambda x: x + 1))) == 1
+    assert tf_datasets.last_batching(data) is None
+    assert len(tf_datasets.dataset_functions(data.map(lambda x: x + 1))) == 1
 
 
 # Versions -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext._compat import keras_internals, tf_internals
+from keras_dp_ext._compat import keras_internals, tf_datasets
 from keras_dp_ext.accounting.ledger import Ledger
 
 # KerasHub's tokenizers have a vocabulary too, but do not learn it.
@@ -56,8 +56,8 @@ def layers_of_pipeline(dataset: Any) -> list[keras.layers.Layer]:
         source = pending.pop()
         if not isinstance(source, tf.data.Dataset):
             continue
-        pending.extend(tf_internals.dataset_inputs(source))
-        for function in tf_internals.dataset_python_functions(source):
+        pending.extend(tf_datasets.dataset_inputs(source))
+        for function in tf_datasets.dataset_python_functions(source):
             for layer in _layers_used_by(function):
                 for inner in layers_of_model(layer):
                     found[id(inner)] = inner

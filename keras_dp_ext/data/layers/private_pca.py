@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._checks import check_count, check_in, check_noise_multiplier
-from keras_dp_ext._compat import tf_internals
+from keras_dp_ext._compat import tf_datasets
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.records import OneOff
@@ -287,7 +287,7 @@ def _batches(data: Any) -> Iterator[np.ndarray]:
         label = sampling_of(data)
         resampled = label is not None and not isinstance(label.sampling, Shuffled)
         infinite = int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
-        if resampled or infinite or tf_internals.is_repeated(data):
+        if resampled or infinite or tf_datasets.is_repeated(data):
             raise ValueError(
                 "Argument `data` must be finite and hold each example once: an "
                 "example that occurs twice counts twice in the covariance. Use "

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext._compat import tf_internals
+from keras_dp_ext._compat import tf_datasets
 from keras_dp_ext.accounting.sampling import (
     CyclicPoisson,
     FixedOrder,
@@ -124,11 +124,11 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
     """The label; or why there is none any more."""
     source, steps = dataset, []
     while not hasattr(source, _ATTRIBUTE):
-        kind = tf_internals.dataset_kind(source)
+        kind = tf_datasets.dataset_kind(source)
         if kind not in _TRANSPARENT | _WHOLE_BATCHES:
             return None, _lost_by(source)
         steps.append(source)
-        (source,) = tf_internals.dataset_inputs(source)
+        (source,) = tf_datasets.dataset_inputs(source)
     steps.reverse()
     label = _after_cuts(getattr(source, _ATTRIBUTE), steps)
     if label is None:
@@ -137,7 +137,7 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
             "in which examples have their places: pass `steps_per_epoch` to the sampler "
             "or to `fit` instead"
         )
-    functions = [f for step in steps for f in tf_internals.dataset_functions(step)]
+    functions = [f for step in steps for f in tf_datasets.dataset_functions(step)]
     if not _rows(dataset) <= {None, *_rows(source)}:
         # An example that became two rows would count twice. Where the number is not
         # known in advance, `check_rows` finds out.
@@ -158,12 +158,12 @@ def _lost_by(dataset: Any) -> str | None:
     """The transformation next to a sampler that loses its label, if there is one."""
     if not isinstance(dataset, tf.data.Dataset):
         return None
-    for source in tf_internals.dataset_inputs(dataset):
+    for source in tf_datasets.dataset_inputs(dataset):
         below = source
-        while tf_internals.dataset_kind(below) in _TRANSPARENT | _WHOLE_BATCHES:
+        while tf_datasets.dataset_kind(below) in _TRANSPARENT | _WHOLE_BATCHES:
             if hasattr(below, _ATTRIBUTE):
                 break
-            (below,) = tf_internals.dataset_inputs(below)
+            (below,) = tf_datasets.dataset_inputs(below)
         if hasattr(below, _ATTRIBUTE):
             name = name_of(dataset)
             remedy = _REMEDIES.get(name, "changes what a lot is: leave it out")

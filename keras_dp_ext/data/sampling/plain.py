@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext._compat import tf_internals
+from keras_dp_ext._compat import tf_datasets
 from keras_dp_ext.data.sampling.row_check import check_rows
 from keras_dp_ext.data.sampling.table_lookups import looks_examples_up
 
@@ -77,13 +77,13 @@ def read_plain(dataset: tf.data.Dataset) -> PlainPipeline:
 def _read(dataset: tf.data.Dataset) -> PlainPipeline:
     steps: list[tf.data.Dataset] = []
     source = dataset
-    while tf_internals.dataset_kind(source) not in _BATCH:
-        if tf_internals.dataset_kind(source) == "_TensorDataset":
+    while tf_datasets.dataset_kind(source) not in _BATCH:
+        if tf_datasets.dataset_kind(source) == "_TensorDataset":
             # `from_tensors(whole)`: one batch, which is the data set.
             return _behind_batch(source, steps, _rows_of(source), _rows_of(source), 1)
         steps.append(source)
         source = _before(source, _ONE_TO_ONE | _SHORTER | _BEHIND_BATCH)
-    batch_size = tf_internals.last_batching(source)[0]
+    batch_size = tf_datasets.last_batching(source)[0]
     length = int(source.cardinality())
     num_examples = _examples_before(source)
     return _behind_batch(source, steps, num_examples, batch_size, length)
@@ -104,7 +104,7 @@ def _behind_batch(
         raise NotPlainError("the number of its batches is not known")
     repeated, functions = False, []
     for step in reversed(steps):
-        kind = tf_internals.dataset_kind(step)
+        kind = tf_datasets.dataset_kind(step)
         if kind in _SHORTER:
             # Behind `repeat` a pass may begin anywhere.
             length = 1 if repeated else max(1, int(step.cardinality()))
@@ -122,13 +122,13 @@ def _examples_before(batch: tf.data.Dataset) -> int:
     """The number of examples that a `batch` is fed with, each once."""
     source = _before(batch, _BATCH)
     allowed = _ONE_TO_ONE | _SHORTER | {"_ShuffleDataset"}
-    while tf_internals.dataset_kind(source) not in (
+    while tf_datasets.dataset_kind(source) not in (
         "_TensorSliceDataset",
         "_ZipDataset",
     ):
         following, source = source, _before(source, allowed)
         _functions_of(following, int(source.cardinality()))
-    if tf_internals.dataset_kind(source) == "_ZipDataset":
+    if tf_datasets.dataset_kind(source) == "_ZipDataset":
         return _zipped(source)
     return int(source.cardinality())
 
@@ -136,8 +136,8 @@ def _examples_before(batch: tf.data.Dataset) -> int:
 def _zipped(dataset: tf.data.Dataset) -> int:
     """Columns of one table: none of them shuffled or shifted."""
     sizes = set()
-    for source in tf_internals.dataset_inputs(dataset):
-        while tf_internals.dataset_kind(source) != "_TensorSliceDataset":
+    for source in tf_datasets.dataset_inputs(dataset):
+        while tf_datasets.dataset_kind(source) != "_TensorSliceDataset":
             following, source = source, _before(source, _ONE_TO_ONE)
             _functions_of(following, int(source.cardinality()))
         sizes.add(int(source.cardinality()))
@@ -147,7 +147,7 @@ def _zipped(dataset: tf.data.Dataset) -> int:
 
 
 def _functions_of(step: tf.data.Dataset, num_elements: int) -> list[Any]:
-    functions = tf_internals.dataset_functions(step)
+    functions = tf_datasets.dataset_functions(step)
     for function in functions:
         reason = looks_examples_up(function, num_elements)
         if reason:
@@ -156,15 +156,15 @@ def _functions_of(step: tf.data.Dataset, num_elements: int) -> list[Any]:
 
 
 def _before(dataset: tf.data.Dataset, allowed: frozenset[str] | set[str]) -> Any:
-    sources = tf_internals.dataset_inputs(dataset)
-    if tf_internals.dataset_kind(dataset) not in allowed or len(sources) != 1:
+    sources = tf_datasets.dataset_inputs(dataset)
+    if tf_datasets.dataset_kind(dataset) not in allowed or len(sources) != 1:
         raise NotPlainError(f"it is not known what `{name_of(dataset)}` yields here")
     return sources[0]
 
 
 def name_of(dataset: tf.data.Dataset) -> str:
     """What a user calls a transformation: `_ParallelMapDataset` is `map`."""
-    name = tf_internals.dataset_kind(dataset).removeprefix("_").removeprefix("Parallel")
+    name = tf_datasets.dataset_kind(dataset).removeprefix("_").removeprefix("Parallel")
     name = re.sub(r"Dataset(V\d)?$", "", name)
     known = {
         "DirectedInterleave": "sample_from_datasets",
