@@ -99,11 +99,14 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/python -m mypy
 
-# Which lines the tests run; `make coverage TESTS=tests/accounting` for a part of them.
+# Which lines the tests run; the figures go into CONTRIBUTING.md.
+# `make coverage TESTS=tests/accounting` for a part of them.
 TESTS ?= tests
 coverage: $(STAMP)
 	$(BIN)/python -m pytest $(TESTS) -m "not slow and not replicas" $(PARALLEL) \
-	  --cov=keras_dp_ext --cov-branch --cov-report=term:skip-covered --cov-report=html:runs/coverage
+	  --cov=keras_dp_ext --cov-branch --cov-report=term:skip-covered \
+	  --cov-report=html:runs/coverage --cov-report=json:runs/coverage.json
+	$(if $(filter tests,$(TESTS)),$(BIN)/python -m tools.coverage_figure)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -53,7 +53,7 @@ class FullBatchDirection(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         mechanism = getattr(self.model.optimizer, "mechanism", None)
-        if not getattr(mechanism, "needs_direction", False):
+        if mechanism is None or not mechanism.needs_direction:
             raise ValueError(
                 "FullBatchDirection serves optimizers with directional noise, "
                 'guarantee="published" and direction="gradient" only. Received: '

@@ -231,8 +231,8 @@ class PrivacyAccountant(keras.callbacks.Callback):
 
     def _live_epsilon(self) -> LiveEpsilon | None:
         """For the progress bar; `None` where it cannot be known beforehand."""
-        recorded = getattr(self._mechanism, "recorded_events", lambda group: None)
-        known_afterwards = recorded(self._optimizer()._claimed_group()) is not None
+        group = self._optimizer()._claimed_group()
+        known_afterwards = self._mechanism.recorded_events(group) is not None
         if known_afterwards or not progress_bar_shows_values_as_they_are():
             return None
         return LiveEpsilon(

@@ -1,7 +1,8 @@
-"""docs/architecture.md says what a folder must not know; this says it again."""
+"""The package is laid out as docs/architecture.md says."""
 
 import ast
 import pathlib
+import re
 
 import pytest
 
@@ -11,24 +12,28 @@ from keras_dp_ext._compat import keras_internals
 ROOT = pathlib.Path(keras_dp_ext.__file__).parent
 TESTS = pathlib.Path(__file__).parents[1]
 
-# Folder: what no file in it may import, at the top or inside of a function.
-FORBIDDEN = {
-    "_compat": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
-    "accounting": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
-    "bounding": ["keras", "keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
-    "gradients": [
-        "keras_dp_ext.optimizers",
-        "keras_dp_ext.mechanisms",
-        "keras_dp_ext.bounding",
-        "keras_dp_ext.accounting",
-    ],
-    "mechanisms": ["keras_dp_ext.optimizers", "keras_dp_ext.callbacks"],
-    "noise": ["keras", "keras_dp_ext.bounding", "keras_dp_ext.optimizers"],
-    "refining": ["keras", "keras_dp_ext.bounding", "keras_dp_ext.optimizers"],
-    "data": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
-    "verification": ["keras_dp_ext.optimizers", "keras_dp_ext.mechanisms"],
-    "optimizers": ["keras_dp_ext.callbacks", "keras_dp_ext.cli"],
-}
+ARCHITECTURE = pathlib.Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+def forbidden() -> dict[str, list[str]]:
+    """By folder, what no file in it may import: the table in docs/architecture.md."""
+    rows = re.findall(r"^\| `(\w+)/` \|.*\|(.*)\|$", ARCHITECTURE.read_text(), re.M)
+    rules = {folder: re.findall(r"`(\w+/?)`", cell) for folder, cell in rows}
+    rules["_compat"] = [f"{folder}/" for folder in rules if folder != "_compat"]
+    return {
+        folder: [
+            f"keras_dp_ext.{name[:-1]}" if name.endswith("/") else name
+            for name in names
+        ]
+        for folder, names in rules.items()
+    }
+
+
+FORBIDDEN = forbidden()
+
+
+def test_the_table_names_every_folder():
+    assert set(FORBIDDEN) == {path.parent.name for path in ROOT.glob("*/__init__.py")}
 
 
 def imported(path: pathlib.Path) -> set[str]:
@@ -83,10 +88,8 @@ def _defined(tree: ast.AST) -> set[str]:
             names.add(node.attr)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
-            "__setattr__"
-        ):
-            names.update(a.value for a in node.args if isinstance(a, ast.Constant))
+        elif isinstance(node, ast.Call) and _called(node) == "__setattr__":
+            names.update(_strings(node))
     return names
 
 
@@ -95,20 +98,22 @@ def _private_names(tree: ast.AST) -> list[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             names.append((node.lineno, node.attr))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "getattr",
-            "hasattr",
-        ):
-            names += [
-                (node.lineno, argument.value)
-                for argument in node.args
-                if isinstance(argument, ast.Constant)
-            ]
+        elif isinstance(node, ast.Call) and _called(node) in ("getattr", "hasattr"):
+            names += [(node.lineno, name) for name in _strings(node)]
     return [
         (line, name)
         for line, name in names
-        if isinstance(name, str) and name.startswith("_") and not name.endswith("__")
+        if name.startswith("_") and not name.endswith("__")
     ]
+
+
+def _called(call: ast.Call) -> str | None:
+    return getattr(call.func, "attr", getattr(call.func, "id", None))
+
+
+def _strings(call: ast.Call) -> list[str]:
+    values = [getattr(argument, "value", None) for argument in call.args]
+    return [value for value in values if isinstance(value, str)]
 
 
 def test_accounting_never_needs_tensorflow_at_the_top():
