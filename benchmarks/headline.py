@@ -1,18 +1,18 @@
-"""The headline: accuracy of the presets at proven epsilon 3.
+"""The headline: the best accuracy at proven epsilon 1, 3 and 8 on five data sets.
 
-    python -m benchmarks.headline --data-dir DIR [--seeds 3] [--output-dir runs/headline]
-        [--results-dir docs/results] [--name headline]
-        [--datasets mnist fashion_mnist cifar10]
+    python -m benchmarks.headline --data-dir DIR [--seeds 3] [--epsilons 3 1 8]
+        [--datasets cifar10 mnist ...] [--output-dir runs/headline]
+        [--results-dir docs/results]
 
-runs, for every data set and seed that has no result yet,
+trains, for every data set, epsilon and seed that has no result yet, what
 
     keras-dp train --dataset NAME --model MODEL --accountant pld
-        --target-epsilon 3 --delta 1e-5 --seed SEED
+        --target-epsilon EPSILON --delta 1e-5 --seed SEED
 
-with the model that does best on these data, and writes `headline.csv`, one row for each
-data set with mean and standard deviation, `headline_runs.csv`, one row for each run, and
-`headline.png`. By default all data sets of images; `--datasets adult imdb --name
-text_and_tables` makes the others.
+trains, with the model that does best on these data, in one process: features are
+computed once. Each run is kept in the output directory, so that a benchmark that was
+stopped goes on. It writes `headline.csv`, one row for each data set and epsilon with mean
+and standard deviation, `headline_runs.csv`, one row for each run, and `headline.png`.
 """
 
 from __future__ import annotations
@@ -22,45 +22,71 @@ import csv
 import json
 import os
 import statistics
-import subprocess
-import sys
+import time
 from pathlib import Path
+from typing import Any
 
 COMMAND = (
     "keras-dp train --dataset {dataset} --model {model} --accountant pld "
-    "--target-epsilon 3 --delta 1e-5 --seed {seed}"
+    "--target-epsilon {epsilon:g} --delta 1e-5 --seed {seed}"
 )
 MODELS = {
-    "mnist": "scatter_linear",
-    "fashion_mnist": "scatter_linear",
-    "cifar10": "scatter_linear",
-    "adult": "mlp",
+    "cifar10": "scatter_random",
+    "mnist": "scatter_random",
+    "fashion_mnist": "scatter_random",
     "imdb": "bag_of_words",
+    "adult": "binned_linear",
 }
-IMAGES = ("mnist", "fashion_mnist", "cifar10")
+EPSILONS = (3.0, 1.0, 8.0)
 
 
-def command(dataset: str, seed: int | str) -> str:
-    return COMMAND.format(dataset=dataset, model=MODELS[dataset], seed=seed)
+def command(dataset: str, epsilon: float, seed: int | str) -> str:
+    """The command that makes one run."""
+    return COMMAND.format(
+        dataset=dataset, model=MODELS[dataset], epsilon=epsilon, seed=seed
+    )
 
 
-def run(dataset: str, seed: int, directory: Path, data_dir: str | None) -> dict:
-    """The summary of one training, which is made if there is none yet."""
-    path = directory / f"{dataset}-{seed}.json"
-    if not path.exists():
-        words = [*(sys.executable, "-m", "keras_dp_ext.cli")]
-        words += command(dataset, seed).split()[1:]
-        words += ["--json", "--overwrite", "--output-dir", str(path.with_suffix(""))]
-        if data_dir:
-            words += ["--data-dir", data_dir]
-        finished = subprocess.run(words, check=True, stdout=subprocess.PIPE)
-        path.write_bytes(finished.stdout)
-    return json.loads(path.read_text())
+def settings(dataset: str, epsilon: float, seed: int, **where: Any) -> Any:
+    """What the command asks for."""
+    from keras_dp_ext.cli._settings import Settings
+
+    return Settings(
+        dataset=dataset,
+        model=MODELS[dataset],
+        accountant="pld",
+        target_epsilon=epsilon,
+        delta=1e-5,
+        seed=seed,
+        **where,
+    )
 
 
-def history(directory: Path) -> list[dict]:
-    with open(directory / "history.csv", newline="") as file:
-        return list(csv.DictReader(file))
+def train(data: Any, asked: Any) -> dict[str, Any]:
+    """Trains once; what is kept of it."""
+    from keras_dp_ext.accounting.of_model import epsilon_of
+    from keras_dp_ext.cli._experiment import Experiment
+
+    started = time.process_time()
+    experiment = Experiment(asked, data)
+    experiment.fit(verbose=0)
+    model, ledger = experiment.model, experiment.model.optimizer.ledger
+    return {
+        "dataset": data.name,
+        "target_epsilon": asked.target_epsilon,
+        "seed": asked.seed,
+        "test_accuracy": experiment.test_accuracy(),
+        "epsilon": epsilon_of(model, experiment.delta, "pld"),
+        "delta": experiment.delta,
+        "model": experiment.recipe.model,
+        "noise_multiplier": experiment.noise_multiplier,
+        "releases": int(model.optimizer.releases.numpy()),
+        "other_releases": sum(one.count for one in ledger.one_offs),
+        "uncovered": "; ".join(ledger.uncovered),
+        "epochs": experiment.epochs_done,
+        "processor_seconds": round(time.process_time() - started, 1),
+        "data": data.note,
+    }
 
 
 def write(path: Path, rows: list[dict]) -> None:
@@ -71,14 +97,20 @@ def write(path: Path, rows: list[dict]) -> None:
 
 
 def table(runs: list[dict]) -> list[dict]:
-    """One row for each data set."""
+    """One row for each data set and epsilon."""
     rows = []
-    for dataset in dict.fromkeys(run["dataset"] for run in runs):
-        own = [run for run in runs if run["dataset"] == dataset]
+    groups = dict.fromkeys((run["dataset"], run["target_epsilon"]) for run in runs)
+    for dataset, target in sorted(groups):
+        own = [
+            run
+            for run in runs
+            if (run["dataset"], run["target_epsilon"]) == (dataset, target)
+        ]
         accuracies = [run["test_accuracy"] for run in own]
         rows.append(
             {
                 "dataset": dataset,
+                "target_epsilon": target,
                 "epsilon": max(run["epsilon"] for run in own),
                 "delta": own[0]["delta"],
                 "accuracy_mean": round(statistics.mean(accuracies), 5),
@@ -89,73 +121,105 @@ def table(runs: list[dict]) -> list[dict]:
                 "seeds": len(own),
                 "noise_multiplier": own[0]["noise_multiplier"],
                 "releases": own[0]["releases"],
+                "other_releases": own[0]["other_releases"],
                 "epochs": own[0]["epochs"],
-                "stopped_early": any(run["interrupted"] for run in own),
                 "data": own[0]["data"],
-                "command": command(dataset, "SEED"),
+                "command": command(dataset, target, "SEED"),
             }
         )
     return rows
 
 
-def draw(runs: list[dict], directory: Path, path: Path) -> None:
-    """Test accuracy against proven epsilon, every seed."""
+def draw(rows: list[dict], path: Path) -> None:
+    """Test accuracy against proven epsilon, one line for each data set."""
     from matplotlib.figure import Figure
 
     axes = Figure(figsize=(6, 4), layout="constrained").subplots()
-    colours = {name: f"C{index}" for index, name in enumerate(MODELS)}
-    labelled = set()
-    for run_ in runs:
-        dataset = run_["dataset"]
-        rows = history(directory / f"{dataset}-{run_['seed']}")
-        axes.plot(
-            [float(row["epsilon"]) for row in rows],
-            [float(row["val_accuracy"]) for row in rows],
-            color=colours[dataset],
-            linewidth=1,
-            label=None if dataset in labelled else f"{dataset} ({MODELS[dataset]})",
+    for index, dataset in enumerate(MODELS):
+        own = [row for row in rows if row["dataset"] == dataset]
+        if not own:
+            continue
+        axes.errorbar(
+            [row["epsilon"] for row in own],
+            [100 * row["accuracy_mean"] for row in own],
+            yerr=[100 * (row["accuracy_std"] or 0.0) for row in own],
+            marker="o",
+            capsize=3,
+            color=f"C{index}",
+            label=f"{dataset} ({MODELS[dataset]})",
         )
-        labelled.add(dataset)
+        for row in own:
+            axes.annotate(
+                f"{100 * row['accuracy_mean']:.1f}",
+                (row["epsilon"], 100 * row["accuracy_mean"]),
+                textcoords="offset points",
+                xytext=(0, 6),
+                ha="center",
+                fontsize=8,
+            )
+    axes.set_xscale("log")
+    axes.set_xticks(sorted({row["target_epsilon"] for row in rows}))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.set_xlabel("proven epsilon (PLD), delta 1e-5")
-    axes.set_ylabel("test accuracy")
-    axes.set_title("Presets with DP-SGD, every seed")
+    axes.set_ylabel("test accuracy, %")
+    axes.set_title("Presets with DP-SGD: mean and deviation of the seeds")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(fontsize=8)
     axes.figure.savefig(path, dpi=150)
+
+
+def summarize(output: Path, results: Path) -> list[dict]:
+    """Writes the results of all runs that there are."""
+    runs = [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]
+    rows = table(runs)
+    write(results / "headline.csv", rows)
+    columns = (
+        *("dataset", "target_epsilon", "seed", "test_accuracy", "epsilon", "delta"),
+        *("noise_multiplier", "releases", "other_releases", "epochs"),
+        "processor_seconds",
+    )
+    write(
+        results / "headline_runs.csv",
+        [{column: run[column] for column in columns} for run in runs],
+    )
+    draw(rows, results / "headline.png")
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir", default=os.environ.get("KERAS_DP_DATA"))
+    parser.add_argument("--cache-dir", help="of features. Default: in the output dir")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--datasets", nargs="+", default=IMAGES, choices=MODELS)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
+    parser.add_argument("--datasets", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--output-dir", type=Path, default=Path("runs/headline"))
     parser.add_argument("--results-dir", type=Path, default=Path("docs/results"))
-    parser.add_argument("--name", default="headline", help="of the results")
     arguments = parser.parse_args()
     for directory in (arguments.output_dir, arguments.results_dir):
         directory.mkdir(parents=True, exist_ok=True)
-    runs = [
-        {
-            **run(dataset, seed, arguments.output_dir, arguments.data_dir),
-            "seed": seed,
-        }
-        for dataset in arguments.datasets
-        for seed in range(arguments.seeds)
-    ]
-    results = arguments.results_dir / arguments.name
-    rows = table(runs)
-    write(results.with_suffix(".csv"), rows)
-    columns = (
-        *("dataset", "seed", "test_accuracy", "epsilon", "delta", "releases"),
-        *("epochs", "interrupted"),
-    )
-    write(
-        results.with_name(f"{arguments.name}_runs.csv"),
-        [{column: run[column] for column in columns} for run in runs],
-    )
-    draw(runs, arguments.output_dir, results.with_suffix(".png"))
-    for row in rows:
+    cache = arguments.cache_dir or str(arguments.output_dir / "features")
+    where = {"data_dir": arguments.data_dir, "cache_dir": cache}
+    for dataset in arguments.datasets:
+        data = None
+        for epsilon in arguments.epsilons:
+            for seed in range(arguments.seeds):
+                path = arguments.output_dir / f"{dataset}-{epsilon:g}-{seed}.json"
+                if path.exists():
+                    continue
+                from keras_dp_ext.cli._experiment import load_data
+
+                asked = settings(dataset, epsilon, seed, **where)
+                data = load_data(asked) if data is None else data
+                run = train(data, asked)
+                path.write_text(json.dumps(run, indent=2) + "\n")
+                print(
+                    f"{dataset}, epsilon {run['epsilon']:.4f}, seed {seed}: "
+                    f"{run['test_accuracy']:.4f}",
+                    flush=True,
+                )
+    for row in summarize(arguments.output_dir, arguments.results_dir):
         print(
             f"{row['dataset']}: {row['accuracy_mean']:.4f} (standard deviation "
             f"{row['accuracy_std'] or 'unknown'}, {row['seeds']} runs) at proven "

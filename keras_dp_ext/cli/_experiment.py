@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext.accounting import (
@@ -25,20 +26,25 @@ from keras_dp_ext.cli._arguments import option_name
 from keras_dp_ext.cli._settings import DEFAULT_ROWS, Settings
 from keras_dp_ext.data import (
     DataSet,
+    PrivateNormalization,
     PrivatePCA,
     cyclic_poisson_batches,
     fixed_order_batches,
     load,
     poisson_batches,
 )
+from keras_dp_ext.data.layers.privately_adapted import PrivatelyAdapted
 from keras_dp_ext.mechanisms import describe
 from keras_dp_ext.optimizers import AdamBC, make_private
 from keras_dp_ext.presets import Recipe, build_model, find_recipe, with_features
 
-# A private PCA may spend this share of the target by itself, and needs no more than
-# Abadi et al. gave it at epsilon 8: (sigma_pca at epsilon) = (16, 0.5), (7, 2), (4, 8).
-_PCA_SHARE = 0.3
-_PCA_LEAST_NOISE = 4.0
+# The share of the target that a layer may spend by itself, and the least noise that it
+# needs. Abadi et al. gave the PCA (sigma at epsilon) = (16, 0.5), (7, 2), (4, 8). Means
+# are found with much noise, so that all of them cost little.
+_SHARES: dict[type[PrivatelyAdapted], tuple[float, float]] = {
+    PrivatePCA: (0.3, 4.0),
+    PrivateNormalization: (0.1, 10.0),
+}
 
 
 def load_data(settings: Settings) -> DataSet:
@@ -46,7 +52,8 @@ def load_data(settings: Settings) -> DataSet:
     data = load(
         settings.dataset, settings.data_dir, settings.target, settings.user_column
     )
-    return with_features(find_recipe(data.name, settings.model).model, data)
+    model = find_recipe(data.name, settings.model).model
+    return with_features(model, data, settings.cache_dir)
 
 
 class Experiment:
@@ -178,52 +185,55 @@ class Experiment:
         optimizer.build(model.trainable_variables)
         return model
 
-    def _adapt(self, model: keras.Model) -> list[PrivatePCA]:
+    def _adapt(self, model: keras.Model) -> list[PrivatelyAdapted]:
         """Adapts the layers that look at the data, privately; returns them."""
         layers = keras_internals.all_layers(model)  # Also those of models in the model.
-        private = [layer for layer in layers if isinstance(layer, PrivatePCA)]
+        private = [layer for layer in layers if isinstance(layer, PrivatelyAdapted)]
         for layer in layers:
             adaptive = isinstance(layer, keras.layers.Normalization)
             if adaptive and layer.input_mean is None:
                 raise ValueError(
                     f"Layer `{layer.name}` would hold mean and variance of the data "
-                    "without noise. Pass public constants: Normalization(mean=..., "
-                    "variance=...)."
+                    "without noise. Use `dp.data.PrivateNormalization`, or pass public "
+                    "constants: Normalization(mean=..., variance=...)."
                 )
-        if len(private) > 1:
+        with_pca = [layer for layer in private if isinstance(layer, PrivatePCA)]
+        if len(with_pca) > 1:
             raise ValueError("A model can have one PrivatePCA layer. Received: several")
         if private and self.data.user_ids is not None:
             raise ValueError(
-                "PrivatePCA protects single rows, and no epsilon covers these and "
-                "people: leave out `--user-column`, or choose another `--model`."
+                f"{type(private[0]).__name__} protects single rows, and no epsilon "
+                "covers these and people: leave out `--user-column`, or choose another "
+                "`--model`."
             )
-        if self.settings.pca_noise_multiplier is not None and not private:
+        if self.settings.pca_noise_multiplier is not None and not with_pca:
             raise ValueError(
                 "Argument `--pca-noise-multiplier` applies to models with a PrivatePCA "
                 f"layer only. Received: model {self.recipe.model}"
             )
         for layer in private:
-            layer.noise_multiplier = self._pca_noise_multiplier(layer)
-            layer.adapt(self.data.x_train)
+            layer.noise_multiplier = self._layer_noise_multiplier(layer)
+            layer.adapt(_inputs_of(layer, model, self.data.x_train))
         return private
 
-    def _pca_noise_multiplier(self, layer: PrivatePCA) -> float:
+    def _layer_noise_multiplier(self, layer: PrivatelyAdapted) -> float:
         given = self.settings.pca_noise_multiplier
-        if given is not None:
+        if given is not None and isinstance(layer, PrivatePCA):
             return float(given)
         if self.settings.budget is None:
             return layer.noise_multiplier
+        share, least = _SHARES[type(layer)]
         sigma = calibration.calibrate_noise(
             GaussianRelease,
             FullBatch(),
             1,
-            target_epsilon=_PCA_SHARE * self.settings.budget,
+            target_epsilon=share * self.settings.budget,
             delta=self.delta,
         )
-        return max(sigma, _PCA_LEAST_NOISE)
+        return max(sigma, least)
 
     def _mechanism_arguments(
-        self, model: keras.Model, spent: Sequence[PrivatePCA]
+        self, model: keras.Model, spent: Sequence[PrivatelyAdapted]
     ) -> dict[str, Any]:
         """The arguments of the mechanism, with its noise calibrated if need be."""
         num_parameters = sum(
@@ -291,6 +301,17 @@ def optimizer_class(mechanism: str, optimizer: str) -> type:
             f"or Adam, or AdamBC. Received: {optimizer}"
         )
     return make_private(base, describe.mechanism_class(mechanism))
+
+
+def _inputs_of(layer: keras.layers.Layer, model: keras.Model, x: np.ndarray) -> Any:
+    """The data as it reaches a layer: through what comes before it in the model."""
+    if layer not in model.layers or layer is model.layers[0]:
+        return x
+    before = keras.Model(model.inputs, layer.input)
+    if before.layers[1:] == []:
+        return x
+    batches = tf.data.Dataset.from_tensor_slices(x).batch(1024)
+    return batches.map(lambda rows: before(rows, training=False))
 
 
 def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:

@@ -35,6 +35,7 @@ class Settings:
     Attributes:
         dataset: Name for `data.load`, or the path of a `.csv` or `.npz` file.
         data_dir: Directory of `.npz` files.
+        cache_dir: Directory in which features of the inputs are kept.
         model: Name of a preset model, or `module:function`.
         mechanism: Name of the mechanism.
         noise: Name of the noise, for encoding.
@@ -58,6 +59,7 @@ class Settings:
 
     dataset: str = "digits"
     data_dir: str | None = None
+    cache_dir: str | None = None
     model: str | None = None
     mechanism: str = "dpsgd"
     noise: str | None = None
@@ -184,10 +186,17 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         help="directory of .npz files. Default: $KERAS_DP_DATA",
     )
     data.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help="keeps features of the inputs (scatter_... models) for the next training; "
+        "they are as private as the data",
+    )
+    data.add_argument(
         "--model",
         metavar="NAME",
         help="a preset (tanh_cnn, small_cnn, cifar_cnn, pca_mlp, mlp, linear, "
-        "embedding_bag, bag_of_words, scatter_linear, scatter_cnn), or module:function, called with the data set",
+        "embedding_bag, bag_of_words, binned_linear, scatter_linear, "
+        "scatter_normalized, scatter_random, scatter_cnn), or module:function, called with the data set",
     )
     privacy = parser.add_argument_group("privacy")
     if not several:

@@ -134,7 +134,7 @@ def _resumed_settings(arguments: argparse.Namespace, settings: Settings) -> Sett
             getattr(default, field.name),
             getattr(settings, field.name),
         )
-        if field.name not in ("epochs", "data_dir") and not unchanged:
+        if field.name not in ("epochs", "data_dir", "cache_dir") and not unchanged:
             raise ValueError(
                 f"Argument `--{field.name.replace('_', '-')}` must not change when a "
                 f"training is resumed. Received: {value}, after "
@@ -144,6 +144,7 @@ def _resumed_settings(arguments: argparse.Namespace, settings: Settings) -> Sett
         settings,
         epochs=asked.epochs or settings.epochs,
         data_dir=asked.data_dir or settings.data_dir,
+        cache_dir=asked.cache_dir or settings.cache_dir,
     )
 
 

@@ -1,5 +1,6 @@
 """Data: sampled batches that carry their privacy label, data sets, private PCA."""
 
+from keras_dp_ext.data.layers.private_normalization import PrivateNormalization
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
 from keras_dp_ext.data.layers.scattering import Scattering
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
@@ -15,6 +16,7 @@ from keras_dp_ext.data.sets.load import NAMES, load
 __all__ = [
     "NAMES",
     "DataSet",
+    "PrivateNormalization",
     "PrivatePCA",
     "SamplingLabel",
     "Scattering",

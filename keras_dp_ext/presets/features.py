@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,53 +16,71 @@ import tensorflow as tf
 
 from keras_dp_ext.data.layers.scattering import Scattering
 from keras_dp_ext.data.sets.data_set import DataSet
+from keras_dp_ext.presets.random_scattering import RandomScattering
 
 _CHUNK = 128
 
 
 def scattering(data: DataSet) -> DataSet:
-    """Scattering coefficients of images, normalised within each image.
+    """Scattering coefficients of images, as they are.
 
     81 of them (243 for colours) at 7 x 7 (8 x 8) places for 28 x 28 (32 x 32)
-    pixels, normalised to mean 0 and variance 1 in 27 groups of channels of one
-    image. No image sees another one, and nothing is learned: no privacy is spent.
+    pixels. No image sees another one, and nothing is learned: no privacy is spent.
 
     References:
         [Tramer and Boneh, 2021](https://arxiv.org/abs/2011.11660)
     """
-    extract = keras.Sequential(
+    return _extracted(data, [Scattering(scales=2, angles=8)], "scattering features")
+
+
+def grouped_scattering(data: DataSet) -> DataSet:
+    """Scattering coefficients, normalised within each image.
+
+    To mean 0 and variance 1 in 27 groups of channels of one image.
+    """
+    return _extracted(
+        data,
         [
-            keras.Input(data.x_train.shape[1:]),
-            keras.layers.Rescaling(1.0 / data.scale),
             Scattering(scales=2, angles=8),
             keras.layers.GroupNormalization(
                 groups=27, epsilon=1e-5, center=False, scale=False
             ),
-        ]
+        ],
+        "scattering features",
     )
-    return dataclasses.replace(
-        data,
-        x_train=_in_chunks(extract, data.x_train),
-        x_test=_in_chunks(extract, data.x_test),
-        scale=1.0,
-        note=f"{data.note}; scattering features",
-    )
+
+
+def random_scattering(data: DataSet, mirror: bool) -> DataSet:
+    """Random features of scattering coefficients (`RandomScattering`)."""
+    layer = RandomScattering(mirror=mirror)
+    return _extracted(data, [layer], "random scattering features")
+
+
+def _random_scattering(data: DataSet) -> DataSet:
+    # That a digit or a letter is another one in the mirror is public knowledge.
+    return random_scattering(data, mirror=data.name not in ("mnist", "digits"))
 
 
 #: Features of models that do not take raw inputs.
 FEATURES: dict[str, Callable[[DataSet], DataSet]] = {
-    "scatter_linear": scattering,
+    "scatter_linear": grouped_scattering,
+    "scatter_normalized": scattering,
     "scatter_cnn": scattering,
+    "scatter_random": _random_scattering,
 }
 
 
-def with_features(model: str, data: DataSet) -> DataSet:
+def with_features(
+    model: str, data: DataSet, cache_dir: str | os.PathLike | None = None
+) -> DataSet:
     """The data set as a model takes it.
 
     Args:
         model: Name of the model; names without features of their own take the data as
             it is.
         data: The data set, with raw inputs.
+        cache_dir: Where features are kept, so that the next training on the same data
+            need not compute them again. They are as private as the data.
 
     Returns:
         The data set with the model's features as inputs.
@@ -67,13 +90,33 @@ def with_features(model: str, data: DataSet) -> DataSet:
     """
     if model not in FEATURES:
         return data
+    compute = functools.partial(FEATURES[model], data)
     try:
-        return FEATURES[model](data)
+        if cache_dir is None:
+            return compute()
+        return _cached(compute, data, Path(cache_dir) / f"{_digest(model, data)}.npz")
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"Model `{model}` needs features that data set `{data.name}` with inputs "
             f"of shape {data.x_train.shape[1:]} does not have: {error}"
         ) from error
+
+
+def _extracted(data: DataSet, layers: list[keras.layers.Layer], what: str) -> DataSet:
+    extract = keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Rescaling(1.0 / data.scale),
+            *layers,
+        ]
+    )
+    return dataclasses.replace(
+        data,
+        x_train=_in_chunks(extract, data.x_train),
+        x_test=_in_chunks(extract, data.x_test),
+        scale=1.0,
+        note=f"{data.note}; {what}",
+    )
 
 
 def _in_chunks(extract: keras.Model, inputs: np.ndarray) -> np.ndarray:
@@ -91,3 +134,42 @@ def _in_chunks(extract: keras.Model, inputs: np.ndarray) -> np.ndarray:
         filled[: len(chunk)] = chunk
         features[start : start + len(chunk)] = compiled(filled)[: len(chunk)]
     return features
+
+
+def _digest(model: str, data: DataSet) -> str:
+    """Tells features apart by the code and the inputs they are made of."""
+    digest = hashlib.sha256(model.encode())
+    folder = Path(__file__).parent
+    sources = [folder / name for name in ("features.py", "random_scattering.py")]
+    sources += [folder / "dead_leaves.py", Path(_source_of(Scattering))]
+    for source in sources:
+        digest.update(source.read_bytes())
+    for array in (data.x_train, data.x_test):
+        digest.update(f"{data.name} {array.shape} {array.dtype} {data.scale}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return f"{model}-{digest.hexdigest()[:24]}"
+
+
+def _source_of(layer: type) -> str:
+    import inspect
+
+    return inspect.getsourcefile(layer) or ""
+
+
+def _cached(compute: Callable[[], DataSet], data: DataSet, path: Path) -> DataSet:
+    if not path.exists():
+        made = compute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Under its own name only once it is complete.
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            np.savez(file, x_train=made.x_train, x_test=made.x_test, note=made.note)
+        os.replace(file.name, path)
+        return made
+    with np.load(path, allow_pickle=False) as saved:
+        return dataclasses.replace(
+            data,
+            x_train=saved["x_train"],
+            x_test=saved["x_test"],
+            scale=1.0,
+            note=str(saved["note"]),
+        )

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_dp_ext.data import DataSet, Scattering, load
 from keras_dp_ext.presets import (
@@ -14,6 +15,8 @@ from keras_dp_ext.presets import (
     find_recipe,
     with_features,
 )
+from keras_dp_ext.presets.dead_leaves import dead_leaves
+from keras_dp_ext.presets.random_scattering import RandomScattering
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,52 @@ def test_labels_and_tests_are_kept_and_the_note_tells(images, features):
 def test_models_take_their_features(features, name):
     model = build_model(name, features)
     assert model.output_shape == (None, 10)
+
+
+@pytest.fixture(scope="module")
+def random_features():
+    layer = RandomScattering(features=6)
+    images = np.random.default_rng(0).random([4, 32, 32, 3]).astype("float32")
+    return layer, images, np.asarray(layer(images))
+
+
+def test_random_features_of_one_image_do_not_depend_on_another(random_features):
+    layer, images, features = random_features
+    np.testing.assert_allclose(layer(images[1:2])[0], features[1], atol=1e-4)
+
+
+def test_a_mirror_image_has_nearly_the_same_random_features(random_features):
+    """Nearly: pixels of the two images fall on different points of the grid."""
+    layer, images, _ = random_features
+    smooth = np.asarray(tf.image.resize(images[:, :5, :5], [32, 32]))
+    usual, mirrored = np.asarray(layer(smooth)), np.asarray(layer(smooth[:, :, ::-1]))
+    turned = np.asarray(layer(smooth[:, ::-1]))
+    error = np.linalg.norm(usual - mirrored)
+    assert error < 0.6 * np.linalg.norm(usual - turned)
+
+
+def test_synthetic_images_are_the_same_everywhere_and_use_the_range():
+    images = dead_leaves(3, 20, 24, 3)
+    np.testing.assert_array_equal(images, dead_leaves(3, 20, 24, 3))
+    assert images.shape == (3, 20, 24, 3)
+    assert 0 <= images.min() < 0.2 and 0.8 < images.max() <= 1
+
+
+def test_features_are_kept_and_found_again(images, tmp_path, monkeypatch):
+    first = with_features("scatter_normalized", images, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+    def fail(data):
+        raise AssertionError("computed again")
+
+    monkeypatch.setitem(FEATURES, "scatter_normalized", fail)
+    again = with_features("scatter_normalized", images, tmp_path)
+    np.testing.assert_array_equal(first.x_train, again.x_train)
+    np.testing.assert_array_equal(first.x_test, again.x_test)
+    assert (first.note, first.scale) == (again.note, again.scale)
+    other = dataclasses.replace(images, x_train=images.x_train[::-1])
+    with pytest.raises(AssertionError, match="computed again"):
+        with_features("scatter_normalized", other, tmp_path)
 
 
 def test_tables_have_no_scattering_features():

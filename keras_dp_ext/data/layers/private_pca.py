@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext._checks import check_count, check_in, check_noise_multiplier
-from keras_dp_ext._compat import tf_datasets
-from keras_dp_ext.accounting.claim import Claim
-from keras_dp_ext.accounting.events import GaussianRelease
-from keras_dp_ext.accounting.records import OneOff
-from keras_dp_ext.accounting.sampling import FullBatch, Poisson, Sampling, Shuffled
-from keras_dp_ext.data.sampling.label import sampling_of
-
-# Rows that are normalised and multiplied at once.
-_CHUNK = 4096
-
-# 32-bit words of the id of a release.
-_ID_WORDS = 4
+from keras_dp_ext._checks import check_count, check_in
+from keras_dp_ext.accounting.sampling import FullBatch, Poisson, Sampling
+from keras_dp_ext.data.layers.privately_adapted import (
+    ID_WORDS,
+    PrivatelyAdapted,
+    batches_of,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_dp_ext")
-class PrivatePCA(keras.layers.Layer):
+class PrivatePCA(PrivatelyAdapted):
     """Projects flattened inputs onto private principal components.
 
     `adapt` scales every row to norm 1, so that one row x changes the matrix
@@ -84,14 +76,11 @@ class PrivatePCA(keras.layers.Layer):
         whitening: float = 0.0,
         **kwargs: Any,
     ):
-        kwargs["trainable"] = False
-        super().__init__(**kwargs)
+        super().__init__(noise_multiplier, **kwargs)
         check_count("num_components", num_components)
-        check_noise_multiplier(noise_multiplier)
         check_in("sampling_rate", sampling_rate, "(0, 1]")
         check_in("whitening", whitening, "[0, 0.5]")
         self.num_components = int(num_components)
-        self._noise_multiplier = float(noise_multiplier)
         self._sampling_rate = float(sampling_rate)
         self.unit_norm = bool(unit_norm)
         self.whitening = float(whitening)
@@ -109,47 +98,13 @@ class PrivatePCA(keras.layers.Layer):
             trainable=False,
             name="components",
         )
-        self._releases = self.add_weight(
-            shape=(),
-            initializer="zeros",
-            dtype="int32",
-            trainable=False,
-            name="releases",
-        )
-        self._release_id = self.add_weight(
-            shape=(_ID_WORDS,),
-            initializer="zeros",
-            dtype="int32",
-            trainable=False,
-            name="release_id",
-        )
+        self._add_account()
         self.built = True
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The noise. It can be set until `adapt` has used it."""
-        return self._noise_multiplier
-
-    @noise_multiplier.setter
-    def noise_multiplier(self, value: float) -> None:
-        if self.releases:
-            raise ValueError(
-                "Attribute `noise_multiplier` must not change once the layer is "
-                "adapted: the claim is about the noise that was used. "
-                f"Received: noise_multiplier={value}"
-            )
-        check_noise_multiplier(value)
-        self._noise_multiplier = float(value)
 
     @property
     def sampling_rate(self) -> float:
         """The share of the rows that `adapt` uses. Fixed, as the claim needs it."""
         return self._sampling_rate
-
-    @property
-    def claim(self) -> Claim:
-        """What one `adapt` costs."""
-        return Claim(proven=GaussianRelease(self.noise_multiplier))
 
     @property
     def sampling(self) -> Sampling:
@@ -158,34 +113,10 @@ class PrivatePCA(keras.layers.Layer):
             return FullBatch()
         return Poisson(self.sampling_rate)
 
-    @property
-    def releases(self) -> int:
-        """How often the layer has been adapted; saved with the model."""
-        return int(self._releases) if self.built else 0
-
-    def privacy_releases(self) -> list[OneOff]:
-        """What `adapt` has released, for the ledger of the training that uses it.
-
-        The id is saved with the layer, so that models which share it share its cost.
-        After a second `adapt` the id is another one, and counts for both.
-        """
-        if not self.releases:
-            return []
-        words = np.asarray(keras.ops.convert_to_numpy(self._release_id), np.int32)
-        if not words.any():
-            # From a file that knew no ids, or by `set_weights`.
-            words = self._renew_id()
-        return [OneOff(self.claim, self.sampling, self.releases, words.tobytes().hex())]
-
-    def _renew_id(self) -> np.ndarray:
-        words = np.frombuffer(os.urandom(4 * _ID_WORDS), np.int32)
-        self._release_id.assign(words)
-        return words
-
     def load_own_variables(self, store: Any) -> None:
         saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)
         # Files of the first version have no id.
-        saved.setdefault("2", np.zeros([_ID_WORDS], np.int32))
+        saved.setdefault("2", np.zeros([ID_WORDS], np.int32))
         super().load_own_variables(saved)
 
     def adapt(
@@ -206,7 +137,7 @@ class PrivatePCA(keras.layers.Layer):
         """
         rng = np.random.Generator(np.random.PCG64DXSM(noise_seed))
         gram = None
-        for batch in _batches(data):
+        for batch in batches_of(data):
             if not self.built:
                 self.build((None, *batch.shape[1:]))
             rows = unit_rows(batch)
@@ -219,8 +150,7 @@ class PrivatePCA(keras.layers.Layer):
         self.components.assign(
             leading_components(noised, self.num_components, self.whitening)
         )
-        self._releases.assign_add(1)
-        self._renew_id()
+        self._count_release()
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         flat = keras.ops.reshape(
@@ -237,12 +167,9 @@ class PrivatePCA(keras.layers.Layer):
         return (input_shape[0], self.num_components)
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        del config["trainable"]
         return {
-            **config,
+            **super().get_config(),
             "num_components": self.num_components,
-            "noise_multiplier": self.noise_multiplier,
             "sampling_rate": self.sampling_rate,
             "unit_norm": self.unit_norm,
             "whitening": self.whitening,
@@ -279,29 +206,3 @@ def leading_components(
     scales = values**-whitening
     scales *= np.sqrt(values.sum() / np.sum(values * scales**2))
     return vectors[:, :num_components] * scales
-
-
-def _batches(data: Any) -> Iterator[np.ndarray]:
-    """Arrays with one leading batch axis, in pieces that fit into memory."""
-    if isinstance(data, tf.data.Dataset):
-        label = sampling_of(data)
-        resampled = label is not None and not isinstance(label.sampling, Shuffled)
-        infinite = int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
-        if resampled or infinite or tf_datasets.is_repeated(data):
-            raise ValueError(
-                "Argument `data` must be finite and hold each example once: an "
-                "example that occurs twice counts twice in the covariance. Use "
-                "`sampling_rate` to adapt to a sample. "
-                f"Received: data={data}"
-            )
-        for batch in data.as_numpy_iterator():
-            rows = batch[0] if isinstance(batch, tuple) else batch
-            if isinstance(batch, tuple) and len(batch) == 3:
-                # Whatever a `map` has made of padding must not become a row: an
-                # example would take its place instead of joining in.
-                rows = rows[np.reshape(batch[2], [len(rows), -1])[:, 0] != 0]
-            yield rows
-        return
-    data = np.asarray(data)
-    for start in range(0, len(data), _CHUNK):
-        yield data[start : start + _CHUNK]

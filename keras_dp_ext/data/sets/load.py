@@ -49,12 +49,12 @@ def _images(name: str, tfds_name: str | None = None, **other_files: str) -> _Sou
 
 
 def hash_words(texts: np.ndarray) -> np.ndarray:
-    """`[texts, 256]` word numbers from 1 to 9,999 by hashing; 0 is padding.
+    """`[texts, 1024]` word numbers from 1 to 9,999 by hashing; 0 is padding.
 
     A vocabulary counted on the reviews would be a statistic of private data,
-    released without noise; a hash is not.
+    released without noise; a hash is not. Few reviews have more than 1,024 words.
     """
-    tokens = np.zeros([len(texts), 256], np.int32)
+    tokens = np.zeros([len(texts), 1024], np.int32)
     for row, text in zip(tokens, texts, strict=True):
         clean = text.decode("utf-8", "replace").lower().replace("<br />", " ")
         words = re.findall(r"[a-z]+(?:'[a-z]+)?|[!?]", clean)[: len(row)]

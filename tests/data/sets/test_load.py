@@ -45,7 +45,7 @@ def test_reviews_are_hashed_so_that_no_vocabulary_is_released(monkeypatch):
     monkeypatch.delenv("KERAS_DP_DATA", raising=False)
     with tfds.testing.mock_data(num_examples=4):
         data = load("imdb")
-    assert data.x_train.shape == (4, 256)
+    assert data.x_train.shape == (4, 1024)
     assert data.x_train.min() >= 0 and data.x_train.max() < 10_000
 
 
