@@ -66,16 +66,17 @@ class RandomScattering(keras.layers.Layer):
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self._scattering = Scattering(scales=2, angles=_ANGLES)
         self._scattering.build(input_shape)
-        images = dead_leaves(_SYNTHETIC, *input_shape[1:], seed=self.seed)
+        height, width, channels = (size or 0 for size in input_shape[1:])
+        images = dead_leaves(_SYNTHETIC, height, width, channels, self.seed)
         scatter = tf.function(self._scattering, jit_compile=True)
         with tf.init_scope():
             parts = [scatter(part).numpy() for part in np.split(images, 12)]
-        channels = parts[0].shape[-1]
-        rows = np.concatenate(parts).reshape([-1, channels]).astype(np.float64)
+        paths = parts[0].shape[-1]
+        rows = np.concatenate(parts).reshape([-1, paths]).astype(np.float64)
         mean, deviation = rows.mean(axis=0), rows.std(axis=0)
         rows = (rows - mean) / deviation
         values, vectors = np.linalg.eigh(rows.T @ rows / len(rows))
-        kept = min(self.components, channels)
+        kept = min(self.components, paths)
         values, vectors = values[::-1][:kept], vectors[:, ::-1][:, :kept]
         # Signs of eigenvectors are arbitrary; other libraries may choose others.
         vectors = vectors * np.sign(
@@ -93,9 +94,9 @@ class RandomScattering(keras.layers.Layer):
         turned = -np.arange(_ANGLES) % _ANGLES
         once = [1 + scale * _ANGLES + turned for scale in range(2)]
         twice = 1 + 2 * _ANGLES + (_ANGLES * turned[:, np.newaxis] + turned).ravel()
-        paths = np.concatenate([[0], *once, twice])
-        colours = len(paths) * np.arange(input_shape[-1])[:, np.newaxis]
-        self._mirrored = self._components[np.argsort((colours + paths).ravel())]
+        mirrored = np.concatenate([[0], *once, twice])
+        colours = len(mirrored) * np.arange(channels)[:, np.newaxis]
+        self._mirrored = self._components[np.argsort((colours + mirrored).ravel())]
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
