@@ -9,6 +9,7 @@ from keras_dp_ext._checks import check_in, check_noise_multiplier, check_positiv
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.mechanisms.slots import slot_maker
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -84,17 +85,7 @@ class AdaClip(Mechanism):
         self.greatest_variance = greatest_variance
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
-        def slots(name: str) -> list[Any]:
-            return [
-                add_variable(
-                    shape=tuple(variable.shape),
-                    dtype="float32",
-                    name=f"{name}_{index}",
-                    initializer="zeros",
-                )
-                for index, variable in enumerate(variables)
-            ]
-
+        slots = slot_maker(variables, add_variable)
         self._mean = slots("mean")
         # Relative to where they start, `sqrt(h_1 h_2)`, and as logarithms: zeros are
         # the state at the start.

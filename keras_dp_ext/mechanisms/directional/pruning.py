@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.mechanisms.slots import slot_maker
+
 # Thresholds are quantiles of this many values at most: any mask made from noised
 # values is private, so an approximate quantile costs nothing but exactness.
 _QUANTILE_SAMPLE = 65_536
@@ -47,18 +49,7 @@ class DirectionalPruning:
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         """Creates the memory of noised errors and the set of large coordinates."""
-
-        def slots(name: str) -> list[Any]:
-            return [
-                add_variable(
-                    shape=tuple(variable.shape),
-                    dtype="float32",
-                    name=f"{name}_{index}",
-                    initializer="zeros",
-                )
-                for index, variable in enumerate(variables)
-            ]
-
+        slots = slot_maker(variables, add_variable)
         self._shapes = [tuple(variable.shape) for variable in variables]
         self._sizes = [math.prod(shape) for shape in self._shapes]
         share = _QUANTILE_SLACK * (1 - self._ratio) / 2

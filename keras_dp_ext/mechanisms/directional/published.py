@@ -12,6 +12,7 @@ from keras_dp_ext.analysis.published_budget import PublishedBudget
 from keras_dp_ext.gradients.base import PerExampleGradients
 from keras_dp_ext.mechanisms.directional.published_pruning import PublishedPruning
 from keras_dp_ext.mechanisms.model_noise import standard_normals
+from keras_dp_ext.mechanisms.slots import slot_maker
 
 # Lower edges of the histogram of executed noise multipliers: 2.3% apart, from
 # 1e-4 up. What is below the first edge counts as 0, which is no privacy at all.
@@ -59,15 +60,7 @@ class PublishedDirectional:
         if self._pruning:
             self._pruning.build(variables, add_variable)
         if self.needs_direction:
-            self._direction = [
-                add_variable(
-                    shape=tuple(variable.shape),
-                    dtype="float32",
-                    name=f"direction_{index}",
-                    initializer="zeros",
-                )
-                for index, variable in enumerate(variables)
-            ]
+            self._direction = slot_maker(variables, add_variable)("direction")
             # One more than the release that the direction is for: 0 is none yet.
             self._direction_serial = add_variable(
                 shape=(), dtype="int64", name="direction_serial", initializer="zeros"

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext.gradients.base import PerExampleGradients
+from keras_dp_ext.mechanisms.slots import slot_maker
 
 
 class PublishedPruning:
@@ -31,21 +32,9 @@ class PublishedPruning:
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         """Creates the error and the support, which no file may hold: they are data."""
-
-        def slots(name: str) -> list[Any]:
-            return [
-                add_variable(
-                    shape=tuple(variable.shape),
-                    dtype="float32",
-                    name=f"{name}_{index}",
-                    initializer="zeros",
-                    saved=False,
-                )
-                for index, variable in enumerate(variables)
-            ]
-
-        self._error = slots("pruning_error")
-        self._support = slots("pruning_support")
+        slots = slot_maker(variables, add_variable)
+        self._error = slots("pruning_error", saved=False)
+        self._support = slots("pruning_support", saved=False)
 
     def bound(
         self, gradients: PerExampleGradients, l2_norm_clip: float

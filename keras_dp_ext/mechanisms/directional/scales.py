@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext.mechanisms.slots import slot_maker
+
 _TINY = 1e-30
 
 
@@ -61,24 +63,13 @@ class DirectionalScales:
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
         """Creates the axes and the moving averages."""
-
-        def slots(name: str, initializer: str = "ones") -> list[Any]:
-            return [
-                add_variable(
-                    shape=tuple(variable.shape),
-                    dtype="float32",
-                    name=f"{name}_{index}",
-                    initializer=initializer,
-                )
-                for index, variable in enumerate(variables)
-            ]
-
-        self._scales = slots("scale")
-        self._square = slots("mean_square")
-        self._precision = slots("mean_inverse_square_scale")
+        slots = slot_maker(variables, add_variable)
+        self._scales = slots("scale", "ones")
+        self._square = slots("mean_square", "ones")
+        self._precision = slots("mean_inverse_square_scale", "ones")
         if self._learns_weights:
-            self._mean = slots("mean", "zeros")
-            self._inverse = slots("mean_inverse_scale")
+            self._mean = slots("mean")
+            self._inverse = slots("mean_inverse_scale", "ones")
 
     def current(self) -> list[tf.Tensor]:
         """The axes for the coming release."""
