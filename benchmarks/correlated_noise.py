@@ -239,7 +239,7 @@ def plot(rows: list[dict], path: Path) -> None:
 
     names = list(dict.fromkeys(row["dataset"] for row in rows))
     figure, panels = pyplot.subplots(
-        1, len(names), figsize=(4.6 * len(names), 3.6), squeeze=False
+        1, len(names), figsize=(4.6 * len(names), 4.0), squeeze=False
     )
     for panel, name in zip(panels[0], names, strict=True):
         for method, (sampling, label) in METHODS.items():
@@ -260,9 +260,11 @@ def plot(rows: list[dict], path: Path) -> None:
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0][0].set_ylabel("test accuracy, %")
-    panels[0][0].legend()
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    handles, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=3)
     figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
 def main() -> None:

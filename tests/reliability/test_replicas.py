@@ -24,6 +24,13 @@ CASES = {
     # Student-t noise is not divisible: no sum of two draws would do.
     "EncodedSGD": {"codebook": dp.bounding.Codebook(size=8)},
     "DirectionalSGD": {},
+    "QuantileSGD": {},
+    "BandMFSGD": {"bands": 3, "steps": 4},
+    "BandMFSGD, secure noise": {"bands": 3, "steps": 4, "secure_noise": True},
+    "DPFTRLSGD": {},
+    "DPFTRLSGD, secure noise": {"secure_noise": True},
+    "BLTSGD": {"buffers": 2, "steps": 4},
+    "BandInvSGD in lots": {"bands": 3, "gradient_accumulation_steps": 2},
 }
 
 

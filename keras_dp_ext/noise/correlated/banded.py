@@ -15,6 +15,7 @@ from keras_dp_ext.noise.correlated import toeplitz
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
     check_whole,
+    get_row,
     set_row,
     standard_normal,
 )
@@ -116,17 +117,23 @@ class Banded(CorrelatedNoise):
 
         noise = standard_normal(size, seed)
         if memory:
-            # Row r holds the noise of the last release whose number is r modulo the rows.
-            rows = tf.range(self.bands - 1, dtype=tf.int64)
-            ago = tf.math.floormod(step - rows - 1, self.bands - 1) + 1
-            weights = tf.gather(
-                tf.constant(self.coefficients, uniform.float_dtype()), ago
+            weights = tf.constant(self.coefficients, uniform.float_dtype())
+
+            # One row at a time: all of them side by side would be copies of the model.
+            def subtract(
+                ago: tf.Tensor, rest: tf.Tensor
+            ) -> tuple[tf.Tensor, tf.Tensor]:
+                row = get_row(memory[0], (step - ago) % (self.bands - 1))
+                return ago + 1, rest - tf.gather(weights, ago) * row
+
+            # Not beyond the run: what a former one has left must not count.
+            last = tf.minimum(step, self.bands - 1)
+            _, noise = tf.while_loop(
+                lambda ago, rest: ago <= last,
+                subtract,
+                (tf.constant(1, tf.int64), noise),
+                maximum_iterations=self.bands - 1,
             )
-            weights = tf.where(ago <= step, weights, tf.zeros_like(weights))
-            past = tf.convert_to_tensor(memory[0])
-            # What a former run has left must not count, not even as 0 times infinity.
-            past = tf.where((ago <= step)[:, tf.newaxis], past, tf.zeros_like(past))
-            noise -= tf.linalg.matvec(past, weights, transpose_a=True)
         return self.scale / self.coefficients[0] * noise
 
     def remember(

@@ -111,6 +111,16 @@ def check_whole(argument: str, value: Any, least: int = 1) -> None:
         )
 
 
+def get_row(variable: Any, row: tf.Tensor) -> tf.Tensor:
+    """`variable[row]`, without a copy of the whole where there is one of it."""
+    import tensorflow as tf
+
+    inner = getattr(variable, "value", variable)
+    if hasattr(inner, "values"):  # One copy on each replica.
+        return tf.gather(tf.convert_to_tensor(variable), row)
+    return inner.sparse_read(row)
+
+
 def set_row(variable: Any, row: tf.Tensor, value: tf.Tensor) -> None:
     """`variable[row] = value`, in place where there is one copy of it."""
     import tensorflow as tf
