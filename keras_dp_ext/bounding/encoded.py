@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from keras_dp_ext.gradients import PerExampleGradients
 
 
+# XLA compiles the ranking for each tensor; some run at the same time.
+_MATRICES = 6
+
+
 @dataclasses.dataclass(frozen=True)
 class Encoding(Bound):
     """Clamps gradients rank by rank to a codebook's vectors.
@@ -59,11 +63,17 @@ class Encoding(Bound):
 
         sizes = [shape.num_elements() for shape in gradients.shapes]
         self.check_variables(sizes)
-        row_map = encode_rows(self.codebook.blocks(sum(sizes)), self.ranking)
+        blocks = self.codebook.blocks(sum(sizes))
+        row_map = encode_rows(blocks, self.ranking)
         if self.ranking == "bucket":
             row_map = _fused(row_map)
         # Encoding holds about three arrays of integers beside the gradients.
-        return gradients.sum_of(row_map, max(1, chunk_bytes() // 2))
+        return gradients.sum_of(
+            row_map,
+            max(1, chunk_bytes() // 2),
+            result_shapes=gradients.shapes,
+            joined=_MATRICES if len(blocks) == 1 else None,
+        )
 
     def sensitivity(self, num_parameters: int) -> Sensitivity:
         return CodebookSensitivity(self.codebook, num_parameters)

@@ -159,7 +159,8 @@ def _count_at_most(
 ) -> tf.Tensor:
     """How many entries of an ascending sequence are at most each of `limits`.
 
-    A binary search: `tf.searchsorted` compares all pairs under XLA.
+    A binary search: `tf.searchsorted` compares all pairs under XLA. In a loop, whose
+    result XLA computes once, not again for each coordinate that looks it up.
 
     Args:
         ascending: The sequence, or one in each row of a matrix.
@@ -168,11 +169,17 @@ def _count_at_most(
     """
     length = ascending.shape[-1]
     flat = tf.reshape(ascending, [-1])
-    count = tf.zeros_like(limits + first)
-    for power in reversed(range(length.bit_length())):
-        more = count + 2**power
+
+    def search(step: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        more = count + step
         entry = tf.gather(flat, first + tf.minimum(more, length) - 1)
-        count = tf.where((more <= length) & (entry <= limits), more, count)
+        return step // 2, tf.where((more <= length) & (entry <= limits), more, count)
+
+    _, count = tf.while_loop(
+        lambda step, count: step > 0,
+        search,
+        (tf.constant(2 ** (length.bit_length() - 1)), tf.zeros_like(limits + first)),
+    )
     return count
 
 

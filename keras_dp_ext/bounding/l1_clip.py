@@ -51,7 +51,7 @@ class L1Clip(Bound):
             )
             return WeightedRows(rows, tf.minimum(1.0, self.l1_norm_clip / norm))
 
-        return gradients.sum_of(clip)
+        return gradients.sum_of(clip, result_shapes=gradients.shapes)
 
     def sensitivity(self, num_parameters: int) -> Sensitivity:
         return L1Sensitivity(self.l1_norm_clip)

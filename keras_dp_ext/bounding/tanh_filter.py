@@ -70,7 +70,7 @@ class TanhFilter(Bound):
         rows = tanh_rows(
             self.output_range, self.active_range, self.slope, self.l2_norm_clip
         )
-        return gradients.sum_of(rows, self.chunk_bytes)
+        return gradients.sum_of(rows, self.chunk_bytes, result_shapes=gradients.shapes)
 
     def sensitivity(self, num_parameters: int) -> L2Sensitivity:
         if self.l2_norm_clip is not None:

@@ -119,12 +119,24 @@ class PerExampleGradients(abc.ABC):
 
     @abc.abstractmethod
     def sum_of(
-        self, row_map: RowMap, bytes_limit: int | None = None
+        self,
+        row_map: RowMap,
+        bytes_limit: int | None = None,
+        result_shapes: Sequence[tf.TensorShape] | None = None,
+        joined: int | None = None,
     ) -> list[tf.Tensor]:
         """For each variable, the sum over rows of `row_map(gradients)`.
 
         Rows are materialised in chunks of at most `bytes_limit` bytes (default:
         `chunk_bytes()`), two at a time: memory does not grow with the batch.
+
+        Args:
+            row_map: What is summed.
+            bytes_limit: Of a chunk.
+            result_shapes: What `row_map` makes of one row, where that is known; else
+                it is traced once more to find out.
+            joined: For a map that treats all coordinates alike: it gets and returns at
+                most so many matrices, in which variables lie side by side.
         """
 
 
@@ -189,7 +201,11 @@ class MaterializedGradients(PerExampleGradients):
         ]
 
     def sum_of(
-        self, row_map: RowMap, bytes_limit: int | None = None
+        self,
+        row_map: RowMap,
+        bytes_limit: int | None = None,
+        result_shapes: Sequence[Any] | None = None,
+        joined: int | None = None,
     ) -> list[tf.Tensor]:
-        del bytes_limit  # The rows are in memory already.
+        del bytes_limit, result_shapes, joined  # The rows are in memory already.
         return sum_of_mapped(row_map, self._rows)

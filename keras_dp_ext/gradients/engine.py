@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
+from keras_dp_ext.gradients.joined import JoinedRows
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.packed import PackedContributions
 from keras_dp_ext.gradients.registry import find_rule
@@ -305,23 +306,70 @@ class LazyGradients(PerExampleGradients):
         ]
 
     def sum_of(
-        self, row_map: RowMap, bytes_limit: int | None = None
+        self,
+        row_map: RowMap,
+        bytes_limit: int | None = None,
+        result_shapes: Sequence[Any] | None = None,
+        joined: int | None = None,
     ) -> list[tf.Tensor]:
+        if joined is None:
+
+            def of_chunk(packed: Any, count: Any) -> list[tf.Tensor]:
+                return sum_of_mapped(row_map, self._variable_rows(packed, count))
+
+            def shapes_of_results() -> Sequence[Any]:
+                if result_shapes is None:
+                    return _result_shapes(row_map, self.shapes)
+                return result_shapes
+
+            return self._sum_of_chunks(of_chunk, shapes_of_results, bytes_limit)
+
+        unused = sum(
+            shape.num_elements()
+            for one, shape in zip(self._by_variable, self.shapes, strict=True)
+            if one is None
+        )
+        shapes = [one.shape for one in self._contributions]
+        shapes += [(unused,)] if unused else []
+        matrices = JoinedRows(shapes, joined)
+
+        def of_joined_chunk(packed: Any, count: Any) -> list[tf.Tensor]:
+            # What the losses do not depend on has zeros, which count in a ranking.
+            rows = [*packed, tf.zeros([count, unused])] if unused else packed
+            rows = [
+                _float_rows(value, count, shape)
+                for value, shape in zip(rows, shapes, strict=True)
+            ]
+            return sum_of_mapped(row_map, matrices.join(rows))
+
+        sums = self._sum_of_chunks(
+            of_joined_chunk, lambda: [[size] for size in matrices.sizes], bytes_limit
+        )
+        sums = self._packed.unpack(matrices.split(sums)[: len(self._contributions)])
+        return [
+            tf.zeros(shape) if value is None else value
+            for value, shape in zip(sums, self.shapes, strict=True)
+        ]
+
+    def _sum_of_chunks(
+        self,
+        of_chunk: Callable[[Any, Any], list[tf.Tensor]],
+        result_shapes: Callable[[], Sequence[Any]],
+        bytes_limit: int | None,
+    ) -> list[tf.Tensor]:
+        """Sums of what `of_chunk` makes of the rows of some, and how many they are.
+
+        Loops over chunks of one size, as XLA wants it; the last one starts early
+        enough to end with the batch, and skips the rows that were done before.
+        """
         most = rows_per_chunk(
             sum(shape.num_elements() for shape in self.shapes), bytes_limit
         )
         if isinstance(self._rows, int) and self._rows <= most:
-            return self._sum_of_chunk(row_map, self._contributions, None, self._rows)
+            packed = _finite_only(self._contributions, None)
+            return of_chunk(packed, self._rows)
         grain = max(1, most // 8)
-        return self._sum_of_chunks(
-            row_map, even_chunk(self._rows, most - most % grain, grain)
-        )
-
-    def _sum_of_chunks(
-        self, row_map: RowMap, chunk: int | tf.Tensor
-    ) -> list[tf.Tensor]:
-        """Loops over chunks of one size, as XLA wants it; the last one starts early
-        enough to end with the batch, and skips the rows that were done before."""
+        chunk = even_chunk(self._rows, most - most % grain, grain)
         rows = self.num_rows
 
         def body(done: Any, sums: Any) -> Any:
@@ -330,41 +378,40 @@ class LazyGradients(PerExampleGradients):
             fresh = tf.range(tf.cast(chunk, integers)) >= tf.cast(
                 done - start, integers
             )
-            part = self._sum_of_chunk(
-                row_map,
-                [c.sliced(start, chunk) for c in self._contributions],
-                fresh,
-                chunk,
-            )
+            sliced = [c.sliced(start, chunk) for c in self._contributions]
+            part = of_chunk(_finite_only(sliced, fresh), chunk)
             return done + chunk, [a + b for a, b in zip(sums, part, strict=True)]
 
-        shapes = _result_shapes(row_map, self.shapes)
         _, sums = tf.while_loop(
             lambda done, sums: done < rows,
             body,
-            (tf.constant(0), [tf.zeros(shape) for shape in shapes]),
+            (tf.constant(0), [tf.zeros(shape) for shape in result_shapes()]),
             parallel_iterations=PARALLEL_CHUNKS,
         )
         return list(sums)
 
-    def _sum_of_chunk(
-        self, row_map: RowMap, contributions: Sequence[Any], fresh: Any, count: Any
-    ) -> list[tf.Tensor]:
-        keep = _finite_rows(contributions)
-        if fresh is not None:
-            keep = fresh if keep is None else keep & fresh
-        if keep is not None:
-            contributions = [one.sanitized(keep) for one in contributions]
-        rows = [one.rows() for one in contributions]
-        rows = [
+    def _variable_rows(self, packed: Any, count: Any) -> list[tf.Tensor]:
+        """`[count, *shape]` for each variable."""
+        return [
             tf.zeros([count, *shape])
             if value is None
             else _float_rows(value, count, shape)
             for value, shape in zip(
-                self._packed.unpack(rows, is_rows=True), self.shapes, strict=True
+                self._packed.unpack(packed, is_rows=True), self.shapes, strict=True
             )
         ]
-        return sum_of_mapped(row_map, rows)
+
+
+def _finite_only(
+    contributions: Sequence[Any], keep: tf.Tensor | None
+) -> list[tf.Tensor]:
+    """The rows of each, of which those that are not finite are zero."""
+    finite = _finite_rows(contributions)
+    if finite is not None:
+        keep = finite if keep is None else finite & keep
+    if keep is not None:
+        contributions = [one.sanitized(keep) for one in contributions]
+    return [one.rows() for one in contributions]
 
 
 def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:

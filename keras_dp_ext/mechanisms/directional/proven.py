@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from keras_dp_ext.bounding.ellipsoid import ellipsoid_clip
 from keras_dp_ext.gradients.base import PerExampleGradients
+from keras_dp_ext.mechanisms import model_noise
 from keras_dp_ext.mechanisms.directional.pruning import DirectionalPruning
 from keras_dp_ext.mechanisms.directional.scales import DirectionalScales
-from keras_dp_ext.mechanisms.model_noise import standard_normals
 
 # Axis of a coordinate that is not measured, over the largest of one that is.
 _FREE_AXIS = 1e3
@@ -71,20 +71,19 @@ class ProvenDirectional:
 
     def draw_noise(self, shapes: Sequence[Any], seed: tf.Tensor) -> list[tf.Tensor]:
         unit = self._noise_multiplier * self._l2_norm_clip
+        size = model_noise.total_size(shapes)
         if self._pruning:
             # No more is drawn than is measured, in a size that is known to XLA.
-            (drawn,) = standard_normals([(self._pruning.most_measured,)], seed)
-            normals = self._pruning.spread(drawn)
-        else:
-            normals = standard_normals(shapes, seed)
-        return [
-            tf.cast(unit * scale, normal.dtype) * normal
-            for scale, normal in zip(self._scales.current(), normals, strict=True)
-        ]
+            size = self._pruning.most_measured
+        (normals,) = model_noise.standard_normals([(size,)], seed)
+        if self._pruning:
+            normals = self._pruning.spread(normals)
+        scales = tf.cast(unit * self._scales.flat(), normals.dtype)
+        return model_noise.cut(scales * normals, shapes)
 
     def refine(self, noised: list[tf.Tensor]) -> list[tf.Tensor]:
         if not self._pruning:
             self._scales.update(noised)
             return noised
-        self._scales.update(noised, self._pruning.measured())
+        self._scales.update(noised, self._pruning.measured_flat())
         return self._pruning.feed_back(noised)

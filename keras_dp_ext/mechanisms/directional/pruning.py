@@ -69,21 +69,21 @@ class DirectionalPruning:
     def measured(self) -> list[tf.Tensor]:
         """For each variable, which coordinates the coming release measures."""
         # As numbers: GPUs do not split booleans.
-        flags = self._by_variable(tf.cast(self._measured(), tf.float32))
+        flags = self._by_variable(tf.cast(self.measured_flat(), tf.float32))
         return [flag > 0.0 for flag in flags]
 
-    def spread(self, values: tf.Tensor) -> list[tf.Tensor]:
+    def spread(self, values: tf.Tensor) -> tf.Tensor:
         """Hands each measured coordinate a value of its own, the others zero.
 
         Args:
             values: `[most_measured]`.
         """
-        measured = self._measured()
+        measured = self.measured_flat()
         place = tf.maximum(tf.cumsum(tf.cast(measured, tf.int64)) - 1, 0)
-        spread = tf.where(measured, tf.gather(values, place), 0.0)
-        return self._by_variable(spread)
+        return tf.where(measured, tf.gather(values, place), 0.0)
 
-    def _measured(self) -> tf.Tensor:
+    def measured_flat(self) -> tf.Tensor:
+        """As `measured`, but one vector for all variables."""
         # 64 bits throughout: GPUs leave 32-bit integers to the host.
         turn = tf.convert_to_tensor(self._release) % self._period
         places = tf.range(sum(self._sizes), dtype=tf.int64)

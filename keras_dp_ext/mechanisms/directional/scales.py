@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext.mechanisms.slots import slot_maker
+from keras_dp_ext.mechanisms import model_noise
 
 _TINY = 1e-30
 
@@ -62,54 +63,71 @@ class DirectionalScales:
         return isinstance(self._weights, str)
 
     def build(self, variables: Sequence[Any], add_variable: Callable[..., Any]) -> None:
-        """Creates the axes and the moving averages."""
-        slots = slot_maker(variables, add_variable)
-        self._scales = slots("scale", "ones")
-        self._square = slots("mean_square", "ones")
-        self._precision = slots("mean_inverse_square_scale", "ones")
+        """Creates the axes and the moving averages, of all variables side by side."""
+        self._shapes = [tuple(variable.shape) for variable in variables]
+
+        def slot(name: str, initializer: str = "ones") -> Any:
+            return add_variable(
+                shape=(model_noise.total_size(self._shapes),),
+                dtype="float32",
+                name=name,
+                initializer=initializer,
+            )
+
+        self._scales = slot("scale")
+        self._square = slot("mean_square")
+        self._precision = slot("mean_inverse_square_scale")
         if self._learns_weights:
-            self._mean = slots("mean")
-            self._inverse = slots("mean_inverse_scale", "ones")
+            self._mean = slot("mean", "zeros")
+            self._inverse = slot("mean_inverse_scale")
+
+    def flat(self) -> tf.Tensor:
+        """The axes for the coming release, as one vector."""
+        return tf.convert_to_tensor(self._scales)
 
     def current(self) -> list[tf.Tensor]:
-        """The axes for the coming release."""
-        return [tf.convert_to_tensor(scale) for scale in self._scales]
+        """The axes for the coming release, for each variable."""
+        return model_noise.cut(self.flat(), self._shapes)
 
     def update(
-        self, noised: Sequence[tf.Tensor], measured: Sequence[tf.Tensor] | None = None
+        self, noised: Sequence[tf.Tensor], measured: tf.Tensor | None = None
     ) -> None:
         """Takes in one release.
 
         Args:
             noised: The noised sums.
-            measured: For each variable a boolean tensor, which coordinates were
-                released; by default all.
+            measured: Which coordinates were released, a boolean vector; by default
+                all.
         """
-        moments, weights = [], []
-        for index, total in enumerate(noised):
-            scale = tf.convert_to_tensor(self._scales[index])
-            standard = total / (self._noise_unit * scale)
-            seen = None if measured is None else measured[index]
+        scale = self.flat()
+        standard = model_noise.flat(noised) / (self._noise_unit * scale)
+        square = self._average(self._square, tf.square(standard), measured)
+        precision = self._average(
+            self._precision, tf.math.reciprocal(tf.square(scale)), measured
+        )
+        # |z| is at most a number of rows over the multiplier, s within
+        # max_ratio: nothing here can overflow.
+        moments = tf.maximum(square - 1.0, self._square_error) / precision
+        if self._learns_weights:
+            mean = self._average(self._mean, standard, measured)
+            inverse = self._average(self._inverse, tf.math.reciprocal(scale), measured)
+            weights = tf.maximum(tf.abs(mean), self._mean_error) / inverse
+        else:
+            weights = tf.abs(self._public_weights())
+        self._scales.assign(self._solve(moments, weights))
 
-            square = self._average(self._square[index], tf.square(standard), seen)
-            precision = self._average(
-                self._precision[index], tf.math.reciprocal(tf.square(scale)), seen
-            )
-            # |z| is at most a number of rows over the multiplier, s within
-            # max_ratio: nothing here can overflow.
-            moments.append(tf.maximum(square - 1.0, self._square_error) / precision)
-            if self._learns_weights:
-                mean = self._average(self._mean[index], standard, seen)
-                inverse = self._average(
-                    self._inverse[index], tf.math.reciprocal(scale), seen
-                )
-                weights.append(tf.maximum(tf.abs(mean), self._mean_error) / inverse)
-            else:
-                weights.append(tf.abs(tf.cast(self._weights[index], tf.float32)))
-        for variable, scale in zip(
-            self._scales, self._solve(moments, weights), strict=True
-        ):
-            variable.assign(scale)
+    def _public_weights(self) -> tf.Tensor:
+        """The given weights: a number where all are the same, or a vector."""
+        weights = [np.asarray(weight, np.float32) for weight in self._weights]
+        numbers = {float(weight) if weight.ndim == 0 else None for weight in weights}
+        if len(numbers) == 1 and None not in numbers:
+            return tf.constant(numbers.pop(), tf.float32)
+        return model_noise.flat(
+            [
+                tf.broadcast_to(weight, shape)
+                for weight, shape in zip(weights, self._shapes, strict=True)
+            ]
+        )
 
     @property
     def _mean_error(self) -> float:
@@ -130,27 +148,13 @@ class DirectionalScales:
         variable.assign(new)
         return new
 
-    def _solve(
-        self, moments: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
+    def _solve(self, moments: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Eq. 11 with `Delta_i**2 = v_i`, normalised and confined."""
-        raw = [
-            # A power, by way of the logarithm: four times faster than `tf.pow`.
-            tf.exp(self._exponent * tf.math.log(moment / tf.maximum(weight, _TINY)))
-            for moment, weight in zip(moments, weights, strict=True)
-        ]
-        scaled_norm = tf.add_n(
-            [
-                tf.reduce_sum(moment / tf.square(axis))
-                for moment, axis in zip(moments, raw, strict=True)
-            ]
-        )
-        norm = tf.add_n([tf.reduce_sum(moment) for moment in moments])
-        factor = tf.sqrt(scaled_norm / norm)
-        axes = [
-            tf.clip_by_value(factor * axis, 1 / self.max_ratio, self.max_ratio)
-            for axis in raw
-        ]
+        # A power, by way of the logarithm: four times faster than `tf.pow`.
+        raw = tf.exp(self._exponent * tf.math.log(moments / tf.maximum(weights, _TINY)))
+        scaled_norm = tf.reduce_sum(moments / tf.square(raw))
+        factor = tf.sqrt(scaled_norm / tf.reduce_sum(moments))
+        axes = tf.clip_by_value(factor * raw, 1 / self.max_ratio, self.max_ratio)
         # Not a number can only come from a release that was not one; the bound
         # must stay one even then.
-        return [tf.where(tf.math.is_finite(axis), axis, 1.0) for axis in axes]
+        return tf.where(tf.math.is_finite(axes), axes, 1.0)

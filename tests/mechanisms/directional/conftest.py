@@ -1,5 +1,7 @@
 """What the tests of directional noise share."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -32,7 +34,10 @@ class Harness:
         return variable
 
     def scales(self):
-        return [self.state[f"scale_{i}"].numpy() for i in range(len(self.shapes))]
+        flat = self.state["scale"].numpy()
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        pieces = np.split(flat, ends)
+        return [np.reshape(*pair) for pair in zip(pieces, self.shapes, strict=True)]
 
     def bound(self, rows):
         return [t.numpy() for t in self._bound([tf.constant(r) for r in rows])]

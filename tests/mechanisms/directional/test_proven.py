@@ -79,8 +79,7 @@ def test_no_neighbour_is_further_than_the_clip_in_units_of_the_noise(
 
 def test_a_row_that_overflows_only_in_scaled_units_is_dropped(harness):
     h = harness(SHAPES, direction="uniform", max_ratio=1e4)
-    for i, shape in enumerate(SHAPES):
-        h.state[f"scale_{i}"].assign(np.full(shape, 1e-4))
+    h.state["scale"].assign(np.full(h.state["scale"].shape, 1e-4))
     huge = [np.zeros((1, *shape), "float32") for shape in SHAPES]
     huge[0][0, 0, 0] = 1e18  # Squared: 1e36, finite; over the squared scale: not.
     assert np.all(np.isfinite(_flat(h.bound(huge))))
