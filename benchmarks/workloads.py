@@ -262,13 +262,20 @@ def make_step(
 
 
 def repeated(batch, static: bool = False):
-    """An endless `tf.data.Dataset` of one batch, whose size TF knows or not."""
+    """An endless `tf.data.Dataset` of one batch, whose size TF knows or not.
+
+    Args:
+        batch: Arrays, in any structure.
+        static: Whether TF knows the size.
+    """
     import tensorflow as tf
 
     def forget_size(*arrays):
-        return tuple(
-            tf.compat.v1.placeholder_with_default(array, [None, *array.shape[1:]])
-            for array in arrays
+        return tf.nest.map_structure(
+            lambda array: tf.compat.v1.placeholder_with_default(
+                array, [None, *array.shape[1:]]
+            ),
+            arrays,
         )
 
     dataset = tf.data.Dataset.from_tensors(batch)

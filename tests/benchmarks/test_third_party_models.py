@@ -1,0 +1,75 @@
+"""Models that nobody here wrote train as a loop over their examples does."""
+
+import importlib.util
+import json
+import pathlib
+
+import pytest
+
+from benchmarks.third_party.catalogue import CASES
+from benchmarks.third_party.measure import check
+from benchmarks.third_party.page import TOLERANCE, is_right, page
+
+RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results" / "models.json"
+MEASURED = json.loads(RESULTS.read_text())
+
+# One of each kind of layer, loss and input.
+QUICK = [
+    "text classification, Conv1D",
+    "named entities, masked GRU",
+    "wide and deep table",
+    "TabTransformer",
+    "collaborative filtering",
+    "vision transformer",
+    "Perceiver",
+    "super-resolution, any size",
+    "switch transformer",
+    "graph attention, a graph to an example",
+    "speech recognition, CTC",
+    "knowledge distillation, `compute_loss`",
+]
+MIXING = {
+    "SimCLR": "mix",
+    "BatchNormalization that trains": "GroupNormalization",
+    "audio, mel spectrogram": "mix",
+    "CLIPBackbone, contrastive": "mix",
+    "XLNetBackbone": "mix",  # It reshapes its mask where it should transpose it.
+}
+FALLBACK = {"next frame, ConvLSTM"}
+
+
+def check_case(name):
+    case = CASES[name]
+    if case.source == "KerasHub" and importlib.util.find_spec("keras_hub") is None:
+        pytest.skip("keras-hub is not installed: pip install keras-dp-ext[hub]")
+    if name in MIXING:
+        with pytest.raises(ValueError, match=MIXING[name]):
+            check(case)
+        return
+    error, way = check(case)
+    assert error <= TOLERANCE
+    assert way == "rule" or name in FALLBACK
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_dozen_models_train_as_a_loop_over_examples(name):
+    check_case(name)
+
+
+@pytest.mark.parametrize("name", ["SimCLR", "BatchNormalization that trains"])
+def test_models_that_mix_are_refused_with_a_reason(name):
+    check_case(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MEASURED if name not in QUICK])
+def test_every_model_of_the_page_trains_as_a_loop_over_examples(name):
+    check_case(name)
+
+
+def test_the_page_is_made_from_the_measurements():
+    assert len(MEASURED) >= 70
+    assert page(MEASURED) == (RESULTS.parents[1] / "models.md").read_text()
+    refused = {name for name, row in MEASURED.items() if row["verdict"] != "trains"}
+    assert refused <= set(MIXING)
+    assert all(is_right(row) for n, row in MEASURED.items() if n not in refused)
