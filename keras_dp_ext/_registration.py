@@ -35,7 +35,7 @@ _BASES = (
 
 # Module of each class that is registered; a test compares this with the registry.
 _CLASSES = {
-    "data": ("PrivateNormalization", "PrivatePCA", "Scattering"),
+    "data": ("EachView", "PrivateNormalization", "PrivatePCA", "Scattering"),
     "optimizers": (
         *(f"{mechanism}{base}" for mechanism in ("DP", "Composed") for base in _BASES),
         "BLTSGD",

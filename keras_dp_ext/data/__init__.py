@@ -1,8 +1,10 @@
 """Data: sampled batches that carry their privacy label, data sets, private PCA."""
 
+from keras_dp_ext.data.layers.each_view import EachView
 from keras_dp_ext.data.layers.private_normalization import PrivateNormalization
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
 from keras_dp_ext.data.layers.scattering import Scattering
+from keras_dp_ext.data.sampling.augmented import augmented
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
 from keras_dp_ext.data.sampling.cyclic_poisson_batches import cyclic_poisson_batches
 from keras_dp_ext.data.sampling.fixed_order_batches import fixed_order_batches
@@ -16,10 +18,12 @@ from keras_dp_ext.data.sets.load import NAMES, load
 __all__ = [
     "NAMES",
     "DataSet",
+    "EachView",
     "PrivateNormalization",
     "PrivatePCA",
     "SamplingLabel",
     "Scattering",
+    "augmented",
     "cyclic_poisson_batches",
     "fixed_order_batches",
     "load",
