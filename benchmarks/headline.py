@@ -32,8 +32,8 @@ COMMAND = (
 )
 MODELS = {
     "cifar10": "scatter_random",
-    "mnist": "scatter_random",
-    "fashion_mnist": "scatter_random",
+    "mnist": "scatter_normalized",
+    "fashion_mnist": "scatter_normalized",
     "imdb": "bag_of_words",
     "adult": "binned_linear",
 }

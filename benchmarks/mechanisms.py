@@ -84,7 +84,8 @@ def compare(
         for epsilon in epsilons:
             runs = [
                 run(
-                    directory / f"{data.name}-{mechanism}-{epsilon:g}-{seed}.json",
+                    directory
+                    / f"{data.name}-{mechanism}-{rate:g}-{epsilon:g}-{seed}.json",
                     data,
                     mechanism=mechanism,
                     learning_rate=rate,
