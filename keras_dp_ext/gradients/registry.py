@@ -24,6 +24,14 @@ def register_rule(*op_types: str) -> Callable[[Rule], Rule]:
 
     A rule that is wrong, or assigns a gradient to the wrong example, is caught
     by the probe before the first update.
+
+    Example: an op of your own, `y = x * w` with one weight for each feature.
+
+    >>> from keras_dp_ext.gradients.contributions import Rows
+    >>> @register_rule("MyScale")
+    ... def scale(use, d, split):
+    ...     data = use.op.inputs[1 - use.index]
+    ...     return Rows(tf.reduce_sum(split(d * data), axis=1), use.weight.shape)
     """
 
     def register(rule: Rule) -> Rule:

@@ -37,6 +37,11 @@ class PerLayer(_Clipped):
             layer of its own.
         shares: The clips of the layers relative to each other; by default all the same.
 
+    Example:
+
+    >>> PerLayer(l2_norm_clip=0.5, noise_multiplier=1.1).claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=1.1)
+
     References:
         McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent
         Language Models" (2018).
@@ -64,6 +69,11 @@ class Automatic(_Clipped):
         l2_norm_clip: The norm `C`, which only scales the learning rate.
         noise_multiplier: Standard deviation of the noise, in units of `C`.
         stability: What is added to the norm of a row.
+
+    Example:
+
+    >>> Automatic(l2_norm_clip=0.5, noise_multiplier=1.1).claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=1.1)
 
     References:
         Bu, Wang, Zha, Karypis, "Automatic Clipping: Differentially Private Deep

@@ -55,6 +55,12 @@ class BandMF(_Correlated):
         steps: Number of updates for which the bands are optimised.
         strategy_momentum: Momentum of the optimizer, for which they are optimised.
 
+    Example:
+
+    >>> mechanism = BandMF(bands=4, steps=20, noise_multiplier=1.1)
+    >>> mechanism.cycle, mechanism.default_sampling
+    (4, 'cyclic-poisson')
+
     References:
         Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023).
     """
@@ -96,6 +102,11 @@ class DPFTRL(_Correlated):
         noise_multiplier: Noise of a node of the tree, over `C`.
         restart_every: A new tree begins after this many updates. `None`: never.
 
+    Example:
+
+    >>> DPFTRL(noise_multiplier=8.0, restart_every=100).noise
+    TreeAggregation(scale=8.0, restart_every=100)
+
     References:
         Kairouz et al., "Practical and Private (Deep) Learning without Sampling or
         Shuffling" (2021).
@@ -128,6 +139,12 @@ class BLT(_Correlated):
         steps: Number of updates for which they are optimised.
         separation: Updates in a pass over the data, for which they are optimised.
         strategy_momentum: Momentum of the optimizer, for which they are optimised.
+
+    Example:
+
+    >>> mechanism = BLT(buffers=2, steps=20, separation=10, noise_multiplier=8.0)
+    >>> mechanism.noise_multiplier, mechanism.default_sampling
+    (8.0, 'fixed-order')
 
     References:
         Dvijotham et al., "Efficient and Near-Optimal Noise Generation for Streaming
@@ -171,6 +188,12 @@ class BandInv(_Correlated):
         l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
         noise_multiplier: Standard deviation of the independent draws, over `C`.
         bands: Draws of which the noise of a release is made.
+
+    Example:
+
+    >>> mechanism = BandInv(bands=4, noise_multiplier=8.0)
+    >>> mechanism.noise_multiplier, mechanism.default_sampling
+    (8.0, 'fixed-order')
 
     References:
         Kalinin, McMahan, Upadhyay, Lampert, "Back to Square Roots" (2025).

@@ -26,6 +26,11 @@ class DPSGD(Mechanism):
         l2_norm_clip: Largest L2 norm `C` of one microbatch's gradient.
         noise_multiplier: Standard deviation of the noise, in units of `C`.
 
+    Example:
+
+    >>> DPSGD(l2_norm_clip=0.5, noise_multiplier=1.1).claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=1.1)
+
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
         Algorithm 1.

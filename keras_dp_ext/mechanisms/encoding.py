@@ -54,6 +54,12 @@ class Encoded(Mechanism):
         ranking: "bucket" or, as a slow reference, "exact"; see
             `keras_dp_ext.bounding.encoding.encode_rows`.
 
+    Example:
+
+    >>> mechanism = Encoded(codebook=Codebook(norm=0.5), noise="laplace")
+    >>> mechanism.noise_multiplier
+    2.0
+
     References:
 
     - Nasr, Shokri, Houmansadr (2020), "Improving Deep Learning with Differential

@@ -45,6 +45,14 @@ class Quantile(Mechanism):
         count_noise: Standard deviation of the noise on the count, in units of
             `noise_multiplier`; above 1/2.
 
+    Example:
+
+    >>> mechanism = Quantile(noise_multiplier=1.1, count_noise=10.0)
+    >>> mechanism.claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=1.1)
+    >>> round(mechanism.sum_noise_multiplier, 4)
+    1.1014
+
     References:
         Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with
         Adaptive Clipping" (2021), Algorithm 1 and Theorem 1.

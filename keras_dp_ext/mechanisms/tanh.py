@@ -50,6 +50,11 @@ class Tanh(Mechanism):
             data: use them to study the filter, never publish them. They are not
             saved with the model.
 
+    Example:
+
+    >>> Tanh(l2_norm_clip=0.5, noise_multiplier=1.1).claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=1.1)
+
     References:
         Amian, "Improving the Algorithm of Deep Learning with Differential
         Privacy" (2021).

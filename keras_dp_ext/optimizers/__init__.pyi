@@ -40,6 +40,12 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
 
     All other arguments are those of `keras.optimizers.SGD`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(BLTSGD(learning_rate=0.01), loss="mse")
+
     References:
         Dvijotham et al., "Efficient and Near-Optimal Noise Generation for Streaming
         Differential Privacy" (2024).
@@ -169,6 +175,12 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
 
     All other arguments are those of `keras.optimizers.SGD`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPFTRLSGD(learning_rate=0.01), loss="mse")
+
     References:
         Kairouz et al., "Practical and Private (Deep) Learning without Sampling or
         Shuffling" (2021).
@@ -288,6 +300,12 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.SGD`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPSGD(learning_rate=0.01), loss="mse")
 
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
@@ -413,13 +431,6 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         variance_decay: Decay of the variances, `beta_2`.
         least_variance: `h_1`, below which no variance is taken.
         greatest_variance: `h_2`, above which none is taken.
-
-    Example:
-
-    >>> import keras_dp_ext as dp
-    >>> optimizer = dp.optimizers.AdaClipSGD(learning_rate=0.1, gamma=0.5)
-    >>> optimizer.mechanism.claim(num_parameters=10).proven
-    GaussianRelease(noise_multiplier=1.1)
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
             before it is bounded. `None`: one for each example. Microbatches of more
             than one example double the sensitivity, and epsilon accounts for it.
@@ -432,6 +443,12 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(AdaClipAdam(learning_rate=0.01), loss="mse")
 
     References:
         Pichapati, Suresh, Yu, Reddi, Kumar, "AdaCliP: Adaptive Clipping for Private
@@ -568,13 +585,6 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         variance_decay: Decay of the variances, `beta_2`.
         least_variance: `h_1`, below which no variance is taken.
         greatest_variance: `h_2`, above which none is taken.
-
-    Example:
-
-    >>> import keras_dp_ext as dp
-    >>> optimizer = dp.optimizers.AdaClipSGD(learning_rate=0.1, gamma=0.5)
-    >>> optimizer.mechanism.claim(num_parameters=10).proven
-    GaussianRelease(noise_multiplier=1.1)
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
             before it is bounded. `None`: one for each example. Microbatches of more
             than one example double the sensitivity, and epsilon accounts for it.
@@ -587,6 +597,12 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.SGD`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(AdaClipSGD(learning_rate=0.01), loss="mse")
 
     References:
         Pichapati, Suresh, Yu, Reddi, Kumar, "AdaCliP: Adaptive Clipping for Private
@@ -715,6 +731,12 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
 
     All other arguments are those of `keras.optimizers.Adam`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(AutomaticAdam(learning_rate=0.01), loss="mse")
+
     References:
         Bu, Wang, Zha, Karypis, "Automatic Clipping: Differentially Private Deep
         Learning Made Easier and Stronger" (2022).
@@ -839,6 +861,12 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
 
     All other arguments are those of `keras.optimizers.SGD`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(AutomaticSGD(learning_rate=0.01), loss="mse")
+
     References:
         Bu, Wang, Zha, Karypis, "Automatic Clipping: Differentially Private Deep
         Learning Made Easier and Stronger" (2022).
@@ -962,6 +990,12 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.SGD`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(BandInvSGD(learning_rate=0.01), loss="mse")
 
     References:
         Kalinin, McMahan, Upadhyay, Lampert, "Back to Square Roots" (2025).
@@ -1089,6 +1123,12 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(BandMFAdam(learning_rate=0.01), loss="mse")
 
     References:
         Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023).
@@ -1223,6 +1263,12 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
 
     All other arguments are those of `keras.optimizers.SGD`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(BandMFSGD(learning_rate=0.01), loss="mse")
+
     References:
         Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023).
     """
@@ -1345,6 +1391,12 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
 
     All other arguments are those of `keras.optimizers.Adagrad`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPAdagrad(learning_rate=0.01), loss="mse")
+
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
         Algorithm 1.
@@ -1461,6 +1513,12 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPAdam(learning_rate=0.01), loss="mse")
 
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
@@ -1583,6 +1641,12 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
 
     All other arguments are those of `keras.optimizers.AdamBC`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPAdamBC(learning_rate=0.01), loss="mse")
+
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
         Algorithm 1.
@@ -1701,6 +1765,12 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.AdamW`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPAdamW(learning_rate=0.01), loss="mse")
 
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
@@ -1822,6 +1892,12 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.RMSprop`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DPRMSprop(learning_rate=0.01), loss="mse")
 
     References:
         Abadi et al., "Deep Learning with Differential Privacy" (2016),
@@ -1973,6 +2049,12 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DirectionalAdam(learning_rate=0.01), loss="mse")
 
     References:
         Xiang et al., "Differentially-Private Deep Learning With Directional
@@ -2138,6 +2220,12 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
 
     All other arguments are those of `keras.optimizers.SGD`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(DirectionalSGD(learning_rate=0.01), loss="mse")
+
     References:
         Xiang et al., "Differentially-Private Deep Learning With Directional
         Noise" (2021). Pichapati et al., "AdaCliP: Adaptive Clipping for Private
@@ -2293,6 +2381,12 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
 
     All other arguments are those of `keras.optimizers.Adam`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(EncodedAdam(learning_rate=0.01), loss="mse")
+
     References:
 
     - Nasr, Shokri, Houmansadr (2020), "Improving Deep Learning with Differential
@@ -2446,6 +2540,12 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
 
     All other arguments are those of `keras.optimizers.SGD`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(EncodedSGD(learning_rate=0.01), loss="mse")
+
     References:
 
     - Nasr, Shokri, Houmansadr (2020), "Improving Deep Learning with Differential
@@ -2575,6 +2675,12 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
 
     All other arguments are those of `keras.optimizers.Adam`.
 
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(PerLayerAdam(learning_rate=0.01), loss="mse")
+
     References:
         McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent
         Language Models" (2018).
@@ -2702,6 +2808,12 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.SGD`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(PerLayerSGD(learning_rate=0.01), loss="mse")
 
     References:
         McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent
@@ -2838,6 +2950,12 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(QuantileAdam(learning_rate=0.01), loss="mse")
 
     References:
         Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with
@@ -2979,6 +3097,12 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.SGD`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(QuantileSGD(learning_rate=0.01), loss="mse")
 
     References:
         Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with
@@ -3127,6 +3251,12 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(TanhAdam(learning_rate=0.01), loss="mse")
 
     References:
         Amian, "Improving the Algorithm of Deep Learning with Differential
@@ -3284,6 +3414,12 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
             sum to a grid, against attacks on floating-point arithmetic. Slower.
 
     All other arguments are those of `keras.optimizers.SGD`.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> model.compile(TanhSGD(learning_rate=0.01), loss="mse")
 
     References:
         Amian, "Improving the Algorithm of Deep Learning with Differential

@@ -40,6 +40,13 @@ class AdamBC(keras.optimizers.Adam):
         name: As for Adam.
         **kwargs: As for Adam, but for `amsgrad`.
 
+    Example:
+
+    >>> import keras_dp_ext as dp
+    >>> optimizer = dp.optimizers.DPAdamBC(learning_rate=1e-3, noise_multiplier=1.1)
+    >>> optimizer.beta_2
+    0.999
+
     References:
         Tang, Shpilevskiy, Lecuyer, "DP-AdamBC: Your DP-Adam Is Actually DP-SGD (Unless
         You Apply Bias Correction)" (2024), Algorithm 1.

@@ -29,6 +29,14 @@ _ARGUMENTS = """
     **kwargs: The arguments of `keras.optimizers.{base}`.
 """
 
+_EXAMPLE = """
+Example:
+
+>>> import keras
+>>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+>>> model.compile({name}(learning_rate=0.01), loss="mse")
+"""
+
 
 def make_private(
     optimizer_class: type[keras.optimizers.Optimizer],
@@ -138,7 +146,7 @@ def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
 
     Private.__name__ = Private.__qualname__ = name
     Private.__module__ = "keras_dp_ext.optimizers"
-    Private.__doc__ = _docstring(base, mechanism_class)
+    Private.__doc__ = _docstring(name, base, mechanism_class)
     Private.base_class = base
     Private.mechanism_class = mechanism_class
     Private.for_budget = classmethod(for_budget)
@@ -200,15 +208,13 @@ def _signature(private: Any, base: Any, mechanism_class: Any) -> inspect.Signatu
     return inspect.Signature(list(parameters.values()))
 
 
-def _docstring(base: type, mechanism_class: type[Mechanism]) -> str:
+def _docstring(name: str, base: type, mechanism_class: type[Mechanism]) -> str:
     summary, _, rest = inspect.getdoc(mechanism_class).partition("\n")
-    head, found, arguments = rest.partition("Args:\n")
-    references = ""
-    if found:
-        arguments, mark, tail = arguments.partition("\nReferences:")
-        references = mark + tail
+    head, _, rest = rest.partition("Args:\n")
+    rest, mark, references = rest.partition("\nReferences:")
+    arguments, _, _ = rest.partition("\nExample:")
     return (
         f"`keras.optimizers.{base.__name__}` made private. {summary}\n{head}"
-        f"Args:\n{arguments.rstrip()}{_ARGUMENTS.format(base=base.__name__).rstrip()}"
-        f"\n{references}"
+        f"Args:\n{arguments.rstrip()}{_ARGUMENTS.format(base=base.__name__)}"
+        f"{_EXAMPLE.format(name=name)}{mark}{references}"
     )

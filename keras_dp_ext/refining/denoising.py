@@ -52,6 +52,16 @@ class Denoising:
     Raises:
         ValueError: If `distance` is not known.
 
+    Example: pure noise is hardly told from noise, a constant far away is.
+
+    >>> import tensorflow as tf
+    >>> from scipy import stats
+    >>> from keras_dp_ext.noise import Gaussian
+    >>> denoising = Denoising(Gaussian(1.0))
+    >>> pure = tf.constant(stats.norm.ppf(np.linspace(0.001, 0.999, 999)), tf.float32)
+    >>> [round(float(denoising.factor([x])), 1) for x in (pure, pure + 10.0)]
+    [0.0, 1.0]
+
     References:
 
     - Nasr, Shokri, Houmansadr (2020), section 3.2.

@@ -27,6 +27,16 @@ class KSDenoising(Refinement):
         distance: "ks" (Kolmogorov-Smirnov, the paper's), "wasserstein", "energy", or
             a function of the noised vector and its noise; see `Denoising`.
 
+    Example:
+
+    >>> import keras, keras_dp_ext as dp
+    >>> optimizer = dp.optimizers.make_private(
+    ...     keras.optimizers.SGD,
+    ...     bound=dp.bounding.L2Clip(1.0),
+    ...     noise=dp.noise.Gaussian(1.1),
+    ...     refine=dp.refining.KSDenoising(),
+    ... )
+
     References:
         Nasr, Shokri, Houmansadr (2020), section 3.2.
     """

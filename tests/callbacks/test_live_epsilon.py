@@ -12,6 +12,11 @@ from keras_dp_ext.callbacks.live_epsilon import (
     progress_bar_shows_values_as_they_are,
 )
 
+with_live_epsilon = pytest.mark.skipif(
+    not progress_bar_shows_values_as_they_are(),
+    reason="This Keras shows averages: there is no epsilon within an epoch.",
+)
+
 
 class Batches(keras.callbacks.Callback):
     """What the progress bar would show, and what is true."""
@@ -26,8 +31,6 @@ class Batches(keras.callbacks.Callback):
 
 
 def train(accumulation=1, steps_per_execution=1, epochs=2, **arguments):
-    if not progress_bar_shows_values_as_they_are():
-        pytest.skip("This Keras shows averages: there is no epsilon within an epoch.")
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
     model.compile(
         dp.optimizers.DPSGD(
@@ -44,6 +47,7 @@ def train(accumulation=1, steps_per_execution=1, epochs=2, **arguments):
     return batches, history.history["epsilon"]
 
 
+@with_live_epsilon
 @pytest.mark.parametrize(
     "arguments", [{}, {"accumulation": 2}, {"steps_per_execution": 4}]
 )
@@ -59,12 +63,14 @@ def test_shown_for_every_batch(arguments):
     assert [batches.shown[half - 1], batches.shown[-1]] == pytest.approx(epochs)
 
 
+@with_live_epsilon
 def test_a_target_is_not_exceeded_by_what_is_shown():
     batches, epochs = train(epochs=30, target_epsilon=1.0)
     assert max(batches.shown) <= 1.0
     assert batches.shown[-1] == pytest.approx(epochs[-1])
 
 
+@with_live_epsilon
 def test_the_progress_bar_shows_it(capsys):
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
     model.compile(dp.optimizers.DPSGD(noise_multiplier=2.0), loss="mse")

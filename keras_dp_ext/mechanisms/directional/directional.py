@@ -76,6 +76,11 @@ class Directional(Mechanism):
         published_budget: A `PublishedBudget` (or a dictionary of its arguments);
             required if published.
 
+    Example:
+
+    >>> Directional(direction="gradient", noise_multiplier=1.1).claim(num_parameters=100).proven
+    GaussianRelease(noise_multiplier=1.1)
+
     References:
         Xiang et al., "Differentially-Private Deep Learning With Directional
         Noise" (2021). Pichapati et al., "AdaCliP: Adaptive Clipping for Private
