@@ -32,8 +32,8 @@ COMMAND = (
 )
 MODELS = {
     "cifar10": "scatter_random",
-    "mnist": "scatter_normalized",
-    "fashion_mnist": "scatter_normalized",
+    "mnist": "scatter_linear",
+    "fashion_mnist": "scatter_linear",
     "imdb": "bag_of_words",
     "adult": "binned_linear",
 }

@@ -30,7 +30,7 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 def private_accuracies() -> dict[str, float]:
     """Test accuracy at epsilon 3, by data set."""
-    rows = _rows("headline.csv") + _rows("text_and_tables.csv")
+    rows = [row for row in _rows("headline.csv") if float(row["target_epsilon"]) == 3]
     return {row["dataset"]: float(row["accuracy_mean"]) for row in rows}
 
 

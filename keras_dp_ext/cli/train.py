@@ -24,7 +24,7 @@ _EXAMPLES = """examples:
   keras-dp train                          (digits, embedded; less than a minute)
   keras-dp train --dataset mnist --target-epsilon 3 --delta 1e-5
   keras-dp train --dataset cifar10 --target-epsilon 3 --accountant pld
-      (70%; two cores: 3 to 5 minutes for features, as long for training)
+      (70%; a few minutes for features, a minute of processor time to train)
   keras-dp train --dataset fashion_mnist --model scatter_normalized --accountant pld
   keras-dp train --dataset mnist --model pca_mlp --target-epsilon 2
   keras-dp train --dataset adult --mechanism encoding --noise student-t
