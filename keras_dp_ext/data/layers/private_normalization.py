@@ -76,7 +76,7 @@ class PrivateNormalization(PrivatelyAdapted):
     >>> normalization = PrivateNormalization(noise_multiplier=10.0)
     >>> normalization.adapt(x, noise_seed=0)
     >>> y = normalization(x).numpy()
-    >>> np.abs(y.mean(axis=0)).max() < 0.1, np.abs(y.std(axis=0) - 1).max() < 0.1
+    >>> np.abs(y.mean(axis=0)).max() < 0.2, np.abs(y.std(axis=0) - 1).max() < 0.2
     (np.True_, np.True_)
     >>> normalization.claim.proven.noise_multiplier
     10.0
