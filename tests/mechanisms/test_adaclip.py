@@ -22,7 +22,7 @@ class State:
         self.mechanism.build([tf.zeros(shape) for shape in SHAPES], self._add)
         self.mechanism.use_lot_size(rows)
 
-    def _add(self, shape, dtype, name, initializer):
+    def _add(self, shape, dtype, name, initializer, saved=True):
         self.variables[name] = tf.Variable(tf.zeros(shape, dtype))
         return self.variables[name]
 
