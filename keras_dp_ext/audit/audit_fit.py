@@ -217,7 +217,9 @@ class _Findings:
         if len(set(rows)) < len(rows):
             self._because("two releases have the same noise")
         for tape in self._base.tapes:
-            if np.any(np.isnan(tape.rows("deviations"))):
+            # Independent noise has none where an update leaves variables out.
+            is_correlated = tape.optimizer.mechanism.remembers_noise
+            if is_correlated and np.any(np.isnan(tape.rows("deviations"))):
                 self._because(
                     "noise that is claimed to be correlated is not that of its strategy"
                 )

@@ -19,7 +19,8 @@ class ScaledNoise:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if issubclass(cls, Value) and hasattr(cls, "name"):
+        # A subclass without a name of its own does not take over that of its base.
+        if issubclass(cls, Value) and "name" in vars(cls):
             cls.registry[cls.name] = cls
 
     def __post_init__(self) -> None:

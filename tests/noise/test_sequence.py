@@ -146,3 +146,11 @@ def test_a_family_without_a_known_epsilon_is_refused_wherever_it_stands():
 def test_two_schedules_at_once_are_refused():
     with pytest.raises(ValueError, match="noise_schedule"):
         dp.optimizers.EncodedSGD(noise=MIXED, noise_schedule={0: 1.0, 5: 2.0})
+
+
+def test_a_subclass_does_not_take_over_the_name_of_its_base():
+    class Louder(dp.noise.TreeAggregation):
+        pass
+
+    assert type(get_any("tree")) is dp.noise.TreeAggregation
+    assert type(get_any({"class_name": "Louder"})) is Louder

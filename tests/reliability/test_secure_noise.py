@@ -170,8 +170,8 @@ def test_correlated_noise_is_its_strategy_and_on_the_grid(name, jit_compile):
     remainders = np.array(rows) / grid
     np.testing.assert_array_equal(remainders, np.round(remainders))
     z = noise.encode(np.array(rows)) / noise.scale
-    np.testing.assert_allclose(z @ z.T / size, np.eye(steps), atol=5 / np.sqrt(size))
-    assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > 1e-3
+    np.testing.assert_allclose(z @ z.T / size, np.eye(steps), atol=8 / np.sqrt(size))
+    assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > 1e-6
 
 
 def test_a_secure_training_with_correlated_noise_keeps_wide_memories():
