@@ -8,26 +8,33 @@ from benchmarks.third_party.case import (
     cross_entropy,
     freeze_batch_statistics,
     labels,
+    leave_out_dropout,
     numbers,
 )
 
 # By name: the size of the smallest image that the model takes, or a little more.
 _SIZES = {
     "VGG16": 32,
+    "VGG19": 32,
     "ResNet50": 32,
     "ResNet50V2": 32,
+    "ResNet101": 32,
     "MobileNet": 32,
     "MobileNetV2": 32,
     "MobileNetV3Small": 32,
+    "MobileNetV3Large": 32,
     "EfficientNetB0": 32,
+    "EfficientNetB1": 32,
     "EfficientNetV2B0": 32,
     "DenseNet121": 32,
+    "DenseNet169": 32,
     "NASNetMobile": 32,
     "Xception": 71,
     "InceptionV3": 75,
+    "InceptionResNetV2": 75,
     "ConvNeXtTiny": 32,
 }
-_WITHOUT_BATCH_STATISTICS = ("VGG16", "ConvNeXtTiny")
+_WITHOUT_BATCH_STATISTICS = ("VGG16", "VGG19", "ConvNeXtTiny")
 
 
 def _application(name: str, size: int, **arguments):
@@ -49,7 +56,8 @@ def _training(model, size: int) -> Training:
 def _frozen(name: str, size: int):
     def build() -> Training:
         model = _application(name, size)
-        freeze_batch_statistics(model)
+        leave_out_dropout(model)
+        freeze_batch_statistics(model, numbers(size, size, 3))
         return _training(model, size)
 
     return build
@@ -59,7 +67,9 @@ def _replaced(name: str, size: int):
     def build() -> Training:
         from keras_dp_ext import make_compatible
 
-        return _training(make_compatible(_application(name, size), verbose=False), size)
+        model = make_compatible(_application(name, size), verbose=False)
+        leave_out_dropout(model)
+        return _training(model, size)
 
     return build
 

@@ -82,10 +82,31 @@ def enliven(model) -> None:
             weight.assign(0.1 * rng.normal(size=value.shape))
 
 
-def freeze_batch_statistics(model) -> None:
-    """As in the base of a model that is fine-tuned."""
+def freeze_batch_statistics(model, x) -> None:
+    """As in the base of a model that is fine-tuned, with statistics of data.
+
+    Those that a new model comes with let the activations of a deep one vanish, and so
+    all gradients but those of its last layer.
+    """
     import keras
 
-    for layer in model._flatten_layers():
-        if isinstance(layer, keras.layers.BatchNormalization):
+    frozen = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    if frozen:
+        momenta = [layer.momentum for layer in frozen]
+        for layer in frozen:
+            layer.momentum = 0.5  # No variance near zero, which magnifies rounding.
+        model(x, training=True)
+        for layer, momentum in zip(frozen, momenta, strict=True):
+            layer.momentum = momentum
             layer.trainable = False
+
+
+def leave_out_dropout(model) -> None:
+    """A loop over the examples would draw other numbers than a batch."""
+    for layer in model._flatten_layers():
+        if type(layer).__name__ in ("Dropout", "DropPath"):
+            layer.rate = 0.0

@@ -13,6 +13,7 @@ from benchmarks.third_party.case import (
     cross_entropy,
     freeze_batch_statistics,
     labels,
+    leave_out_dropout,
     numbers,
     tokens,
 )
@@ -47,7 +48,8 @@ def _classifier(
         else:
             task = getattr(hub, f"{name}ImageClassifier")
             model = task(backbone, num_classes=5, preprocessor=None, **further)
-        freeze_batch_statistics(model)
+        leave_out_dropout(model)
+        freeze_batch_statistics(model, numbers(*_IMAGE))
         if rank:
             backbone.enable_lora(rank)
         return Training(model, numbers(*_IMAGE), labels(5), cross_entropy())
@@ -62,7 +64,7 @@ def _segmenter():
     encoder = hub.MiTBackbone(**_MIT)
     backbone = hub.SegFormerBackbone(image_encoder=encoder, projection_filters=16)
     model = hub.SegFormerImageSegmenter(backbone, num_classes=3, preprocessor=None)
-    freeze_batch_statistics(model)
+    freeze_batch_statistics(model, numbers(*_IMAGE))
     side = model.output.shape[1]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return Training(model, numbers(*_IMAGE), labels(3, side, side), loss)

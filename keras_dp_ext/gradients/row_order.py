@@ -44,7 +44,14 @@ class RowOrder:
         else:
             parts = tf.reshape(value, [self.outer, rows, -1, *rest])
         moved = tf.transpose(parts, [1, 0, *range(2, parts.shape.rank)])
-        return tf.reshape(moved, [rows, -1, *[1] * self.axis, *rest])
+        positions = -1
+        if self.axis == 0 and self.outer is not None and self.block is not None:
+            positions = self.outer * self.block
+        return tf.reshape(moved, [rows, positions, *[1] * self.axis, *rest])
+
+    def moved_to_front(self) -> RowOrder:
+        """The order in a tensor whose axis of examples was made the first one."""
+        return dataclasses.replace(self, axis=0)
 
 
 class RowOrders:
@@ -76,7 +83,7 @@ class RowOrders:
     @functools.cached_property
     def _values(self) -> dict:
         ops = graph_lib.ancestors([self._losses])
-        if not any(op.type == "Transpose" and _moves_first_axis(op) for op in ops):
+        if not any(map(_moves_first_axis, ops)):
             return {}
         # Imported late: the analysis walks graphs with the help of this package.
         from keras_dp_ext.verification.row_analysis import values_of_tensors
@@ -85,6 +92,11 @@ class RowOrders:
 
 
 def _moves_first_axis(op: tf.Operation) -> bool:
+    if op.type == "Einsum":
+        terms, result = op.get_attr("equation").decode().split("->")
+        return not any(term[:1] == result[:1] for term in terms.split(","))
+    if op.type != "Transpose":
+        return False
     permutation = tf.get_static_value(op.inputs[1])
     return permutation is None or int(permutation[0]) != 0
 

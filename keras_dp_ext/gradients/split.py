@@ -75,16 +75,22 @@ class Split:
             return self._batch // self._group
         return tf.shape(self._losses)[0] // self._group
 
-    def __call__(self, value: tf.Tensor, like: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(
+        self, value: tf.Tensor, like: tf.Tensor | None = None, moved: bool = False
+    ) -> tf.Tensor:
         """`[rows, positions, *rest]` from `[rows * positions, *rest]`.
 
         Args:
             value: The tensor.
             like: A tensor of the forward graph with the same first axis, if
                 `value` is not one itself.
+            moved: Whether the axis along which the examples of `like` lie is the first
+                one of `value`.
         """
         reference = value if like is None else like
         order = self._order(reference)
+        if order is not None and moved:
+            order = order.moved_to_front()
         if order is not None:
             return order.rows_first(value, self.rows)
         positions = self._positions(reference)

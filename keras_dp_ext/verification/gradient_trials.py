@@ -160,7 +160,14 @@ class GradientTrials:
                     continue
                 if not self._agree_after_all(trial, by_rules, ordinary, number, place):
                     apart = agreement.difference(sums[place], expected[place])
+                    self._refuse_draws_from_data()
                     raise probe_errors.wrong_gradients_error(variable, what, apart)
+
+    def _refuse_draws_from_data(self) -> None:
+        """Two runs of such a model differ, and no rule is to blame."""
+        draw = self._functions.draw_from_data()
+        if draw is not None:
+            raise probe_errors.draws_from_data_error(draw)
 
     def _agree_after_all(
         self, trial: Trial, by_rules: Any, ordinary: Any, number: Any, place: Any
@@ -197,6 +204,7 @@ class GradientTrials:
                 return
         norm, expected = self._norms(trial, number, False)
         variables = [self._variables[place] for place in self._places(number)]
+        self._refuse_draws_from_data()
         raise probe_errors.wrong_norms_error(variables, norm**2, expected**2)
 
     def _norm_agrees(self, trial: Trial, number: int, double: bool) -> bool:

@@ -16,6 +16,8 @@ _BY_ITSELF = (
     "such a gradient counts as zero."
 )
 
+_SEEDS = "Use `keras.random` with a `keras.random.SeedGenerator`"
+
 
 def rows_are_not_examples_error(
     source: tf.Tensor, losses_shape: Any, batch: Any = None
@@ -114,7 +116,7 @@ def _remedy(op: tf.Operation | None) -> str:
     if op.op_def.is_stateful and ("Random" in kind or "Multinomial" in kind):
         return (
             "this op draws from data without a seed that can be set, so it cannot be "
-            "told from mixing. Use `keras.random` with a `keras.random.SeedGenerator`"
+            f"told from mixing. {_SEEDS}"
         )
     if "Ragged" in kind or "text_vectorization" in path or "string" in kind.lower():
         return (
@@ -139,13 +141,27 @@ def hidden_mixing_error(finding: Any) -> ValueError:
     )
 
 
+def draws_from_data_error(op: tf.Operation) -> ValueError:
+    return ValueError(
+        f"The gradients of this model cannot be verified: op `{op.name}` ({op.type}) "
+        "draws random numbers from the data without a seed that can be set, other ones "
+        f"in every run. Nothing was trained. What to do: {_SEEDS[0].lower()}{_SEEDS[1:]}."
+    )
+
+
 def wrong_gradients_error(variable: Any, what: str, largest: float) -> ValueError:
+    remedy = "replace the layer, or report the model."
+    if "time_distributed" in name(variable):
+        remedy = (
+            "Keras' TimeDistributed is wrong for series of unknown length. A layer "
+            "that works on the last axis, as Dense does, needs none around it; or tell how long the series are, e.g. "
+            "`dataset.map(lambda x, y: (tf.ensure_shape(x, [None, 9, 3]), y))`."
+        )
     return ValueError(
         f"Per-example gradients of variable `{name(variable)}` are wrong: the {what} "
         "differs from the ordinary gradient. A gradient rule is wrong for an op of "
         "this layer, or the layer reorders the batch axis. Nothing was trained. "
-        f"Received: largest difference {largest:.3g}. What to do: replace the layer, "
-        "or report the model."
+        f"Received: largest difference {largest:.3g}. What to do: {remedy}"
     )
 
 

@@ -116,6 +116,10 @@ class ProbeFunctions:
     def has_hidden_draws(self) -> bool:
         return bool(self._draws)
 
+    def draw_from_data(self) -> tf.Operation | None:
+        """An op that draws from data: its numbers cannot be held."""
+        return next(iter(draws_from_data(self.forward_ops, self._sources)), None)
+
     def freeze_draws(self, data: Sequence[tf.Tensor]) -> None:
         """Draws once what ops without a seed draw anew in each run."""
         if self._draw is not None:
@@ -225,17 +229,33 @@ def hidden_draws(
     depends on data (a shuffled batch, counts of a rate) is none of these: to hold it
     would hide that it mixes.
     """
+    apart, _ = _draws(ops, sources)
+    return [output for op in apart for output in op.outputs]
+
+
+def draws_from_data(
+    ops: Iterable[tf.Operation], sources: Sequence[tf.Tensor]
+) -> list[tf.Operation]:
+    """Ops that draw from what data say, and other numbers in every run."""
+    return _draws(ops, sources)[1]
+
+
+def _draws(
+    ops: Iterable[tf.Operation], sources: Sequence[tf.Tensor]
+) -> tuple[list[tf.Operation], list[tf.Operation]]:
+    """Random ops without a seed that could be set: apart from the data, and from them."""
     dependent = {id(source) for source in sources}
-    draws = []
+    apart: list[tf.Operation] = []
+    from_data: list[tf.Operation] = []
     for op in ops:
         is_dependent = op.type not in graph_lib.SHAPE_OPS and any(
             id(tensor) in dependent for tensor in op.inputs
         )
         if is_dependent:
             dependent.update(id(output) for output in op.outputs)
-        elif _is_random(op):
-            draws.extend(op.outputs)
-    return draws
+        if _is_random(op):
+            (from_data if is_dependent else apart).append(op)
+    return apart, from_data
 
 
 def _is_random(op: tf.Operation) -> bool:

@@ -63,3 +63,29 @@ def test_gradients_are_those_of_a_tape(
     model = keras.Sequential([keras.Input((TIME, FEATURES)), *MODELS[name]()])
     x = rng.normal(size=(4 * group, TIME, FEATURES)).astype("float32")
     check_against_tape(model, x, static, group, jit_compile)
+
+
+class Experts(keras.layers.Layer):
+    """Mixtral's experts: all tokens of all examples, behind the axis of the experts."""
+
+    def build(self, shape):
+        self.first = self.add_weight(shape=(3, shape[-1], 5))
+        self.second = self.add_weight(shape=(3, 5, 2))
+        self.router = self.add_weight(shape=(shape[-1], 3))
+
+    def call(self, x):
+        tokens = ops.reshape(x, (-1, FEATURES))
+        share = ops.softmax(ops.matmul(tokens, self.router))
+        hidden = ops.tanh(ops.einsum("th,ehm->etm", tokens, self.first))
+        out = ops.einsum("eti,eih->eth", hidden, self.second)
+        out = ops.sum(out * ops.transpose(share, (1, 0))[:, :, None], axis=0)
+        return ops.reshape(out, (-1, TIME, 2))
+
+
+@pytest.mark.parametrize(
+    "static, group, jit_compile", [(True, 1, True), (False, 1, False), (False, 2, True)]
+)
+def test_experts_have_a_rule(static, group, jit_compile, rng, check_against_tape):
+    model = keras.Sequential([keras.Input((TIME, FEATURES)), Experts()])
+    x = rng.normal(size=(8, TIME, FEATURES)).astype("float32")
+    check_against_tape(model, x, static, group, jit_compile)

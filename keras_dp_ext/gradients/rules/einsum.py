@@ -1,4 +1,4 @@
-"""Einsum layers: EinsumDense and the projections of attention."""
+"""Einsum layers: EinsumDense, the projections of attention, mixtures of experts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keras_dp_ext.gradients.split import Split
 
 @register_rule("Einsum")
 def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
-    """`x, w -> y` with the batch as first axis of `x` and `y`.
+    """`x, w -> y` with the batch along one axis of `x` and `y`, often the first.
 
     Axes of `w` that `x` has and `y` has not are inputs, those that `y` has and
     `x` has not are outputs; everything else in `x` is a position.
@@ -31,9 +31,11 @@ def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
         return None
     weight = terms[use.index]
     data_tensor, data = use.op.inputs[1 - use.index], terms[1 - use.index]
-    if not data or not result or data[0] != result[0] or data[0] in weight:
+    if not data or not result:
         return None
-    rows = data[0]
+    rows = data[split.axis(data_tensor)]
+    if rows in weight or data.count(rows) != 1 or result.count(rows) != 1:
+        return None
     inputs = [axis for axis in weight if axis in data and axis not in result]
     outputs = [axis for axis in weight if axis in result and axis not in data]
     shared = [axis for axis in weight if axis in data and axis in result]
@@ -41,7 +43,9 @@ def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
         return None
     if set(data) - set(weight) - set(result) or len(set(data)) != len(data):
         return None
-    left, right = split(data_tensor), split(d, like=data_tensor)
+    left = split(_rows_first(data_tensor, data, rows), like=data_tensor, moved=True)
+    right = split(_rows_first(d, result, rows), like=data_tensor, moved=True)
+    data, result = rows + data.replace(rows, ""), rows + result.replace(rows, "")
     if left.shape[1] is None:
         return None
     # Axis 1 of the split tensors: the examples of one microbatch.
@@ -70,6 +74,14 @@ def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
         sum_map=lambda value: tf.transpose(value, back),
         scale_map=lambda scale: tf.transpose(scale, forth),
     )
+
+
+def _rows_first(value: tf.Tensor, axes: str, rows: str) -> tf.Tensor:
+    place = axes.index(rows)
+    if place == 0:
+        return value
+    others = [axis for axis in range(len(axes)) if axis != place]
+    return tf.transpose(value, [place, *others])
 
 
 def _arranged(
