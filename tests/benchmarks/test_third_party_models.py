@@ -35,7 +35,11 @@ MIXING = {
     "CLIPBackbone, contrastive": "mix",
     "XLNetBackbone": "mix",  # It reshapes its mask where it should transpose it.
 }
-FALLBACK = {"next frame, ConvLSTM"}
+FALLBACK = {
+    "next frame, ConvLSTM",
+    "GptOssCausalLM",
+    "DebertaV3TextClassifier, LoRA",
+}
 
 
 def check_case(name):
