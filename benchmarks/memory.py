@@ -1,6 +1,10 @@
 """Peak memory of training, private over plain, each in a process of its own.
 
-python -m benchmarks.memory --workloads W1,W3,W6 --batch-sizes 64,4096
+    python -m benchmarks.memory --workloads W1,W3,vgg16 --batch-sizes 64,4096
+    python -m benchmarks.memory --workloads all --json docs/results/memory.json
+
+The second makes the table of docs/performance.md. A second call with the same file
+measures only what is not in it yet: a long table can be made in pieces.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.workloads import WORKLOADS, make_step
+from benchmarks.networks import ALL_MODELS
+from benchmarks.workloads import make_step
 
 
 def peak(
@@ -22,7 +27,7 @@ def peak(
     batch_size: int,
     static: bool = False,
     chunk_bytes: int | None = None,
-    steps: int = 3,
+    steps: int = 5,
 ) -> float:
     """Peak resident megabytes of a fresh process that takes a few steps.
 
@@ -63,7 +68,7 @@ def _worker(
 
         set_chunk_bytes(chunk_bytes)
     step = make_step(
-        WORKLOADS[workload], mechanism, batch_size=batch_size, static_batch=static
+        ALL_MODELS[workload], mechanism, batch_size=batch_size, static_batch=static
     )
     for _ in range(steps):
         step()
@@ -72,38 +77,69 @@ def _worker(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default="W1,W2")
+    parser.add_argument(
+        "--workloads", default="W1,W2", help=f'names, or "all": {", ".join(ALL_MODELS)}'
+    )
     parser.add_argument("--mechanisms", default="dpsgd")
-    parser.add_argument("--batch-sizes", default="64,256,4096")
-    parser.add_argument("--batches", default="dynamic,static")
+    parser.add_argument("--batch-sizes", default="64")
+    parser.add_argument("--batches", default="dynamic", help="dynamic,static")
     parser.add_argument("--chunk-bytes", type=int)
-    parser.add_argument("--json", metavar="PATH")
+    parser.add_argument("--json", metavar="PATH", type=Path)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         _worker(*json.loads(arguments.worker))
         return
-    results = []
-    print(f"{'':4} {'batch':>14} {'mechanism':12} {'MB':>7} {'ratio':>6}")
+    names = arguments.workloads
+    results = Results(arguments.json)
+    print(f"{'':16} {'batch':>14} {'mechanism':12} {'MB':>7} {'ratio':>6}")
     for workload, size, kind in itertools.product(
-        arguments.workloads.split(","),
+        ALL_MODELS if names == "all" else names.split(","),
         map(int, arguments.batch_sizes.split(",")),
         arguments.batches.split(","),
     ):
-        plain = None
         for mechanism in ["plain", *arguments.mechanisms.split(",")]:
-            used = peak(
-                workload, mechanism, size, kind == "static", arguments.chunk_bytes
+            used, ratio = results.get(
+                (workload, size, kind, mechanism), arguments.chunk_bytes
             )
-            plain = plain or used
-            results.append([workload, size, kind, mechanism, used, used / plain])
             print(
-                f"{workload:4} {size:6} {kind:7} {mechanism:12} {used:7.0f} "
-                f"{used / plain:6.2f}",
+                f"{workload:16} {size:6} {kind:7} {mechanism:12} {used:7.0f} {ratio:6.2f}",
                 flush=True,
             )
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+class Results:
+    """Rows `[workload, batch size, kind, mechanism, MB, ratio]`, kept in a file.
+
+    Args:
+        path: The file, or `None`. What it has is not measured again.
+    """
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        self._rows = []
+        if path is not None and path.exists():
+            self._rows = json.loads(path.read_text())
+
+    def get(self, case: tuple, chunk_bytes: int | None = None) -> tuple[float, float]:
+        """Megabytes and their ratio to plain training, which is measured before."""
+        found = self._find(case)
+        if found is None:
+            *setting, mechanism = case
+            workload, size, kind = setting
+            used = peak(workload, mechanism, size, kind == "static", chunk_bytes)
+            plain = self._find((*setting, "plain")) or (used, 1.0)
+            found = used, used / plain[0]
+            self._rows.append([*case, *found])
+            if self._path is not None:
+                self._path.write_text(json.dumps(self._rows, indent=1) + "\n")
+        return found
+
+    def _find(self, case: tuple) -> tuple[float, float] | None:
+        for *known, used, ratio in self._rows:
+            if tuple(known) == case:
+                return used, ratio
+        return None
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._checks import check_count
-from keras_dp_ext._compat import keras_internals, tf_internals
+from keras_dp_ext._compat import keras_internals, keras_workers, tf_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch
 from keras_dp_ext.mechanisms.base import Mechanism
@@ -89,6 +89,7 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
                 "in float32 and need no scaling. Received: loss_scale_factor="
                 f"{base_arguments['loss_scale_factor']}"
             )
+        keras_workers.mend_fit()
         super().__init__(**base_arguments)
         self.mechanism = mechanism
         self.num_microbatches = num_microbatches

@@ -14,7 +14,7 @@ from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch, Unknown
 from keras_dp_ext.accounting.of_model import record_layers_of
-from keras_dp_ext.data.sampling.lots import sampling_of_lots
+from keras_dp_ext.data.sampling.lots import check_shared, sampling_of_lots
 from keras_dp_ext.optimizers.another_thread import in_another_thread
 from keras_dp_ext.optimizers.lot_size import declared_lot
 from keras_dp_ext.optimizers.shared_lot import most_releases_per_lot
@@ -36,6 +36,7 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
         in_another_thread(optimizer._noise_source.renew_after_fork)
     if state.session() is session:
         return
+    check_shared(context)
     state.session = weakref.ref(session)
     in_another_thread(lambda: _enter_session(optimizer, context, session))
 

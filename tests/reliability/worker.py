@@ -1,7 +1,6 @@
 """One of two workers of `test_replicas.py`: trains, and writes what it ended with.
 
-In a loop of its own: `model.fit` of Keras 3 fails under MultiWorkerMirroredStrategy
-with any optimizer, before the first step.
+In a loop of its own; `fit_worker.py` trains with `fit`.
 """
 
 import pathlib

@@ -82,7 +82,13 @@ def cyclic_poisson_batches(
     20
     """
     population = Population.of(
-        x, y, sample_weight, class_weight, user_ids, examples_per_user
+        x,
+        y,
+        sample_weight,
+        class_weight,
+        user_ids,
+        examples_per_user,
+        seed=seed,
     )
     population.check_batch_size(batch_size)
     check_integer("cycle", cycle)
@@ -109,7 +115,8 @@ def cyclic_poisson_batches(
     needed = smallest_capacity(largest, rate, max_overflow_delta)
     slots = slots_for(needed, accumulation_steps)
     capacity = slots * accumulation_steps
-    groups = np.array_split(pipeline.generator(seed).permutation(size), cycle)
+    once = pipeline.generator(population.agreement.seed)
+    groups = np.array_split(once.permutation(size), cycle)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         step = 0
@@ -136,5 +143,4 @@ def cyclic_poisson_batches(
         slots=slots,
         steps_per_epoch=steps_per_epoch,
         accumulation_steps=accumulation_steps,
-        seed=seed,
     )

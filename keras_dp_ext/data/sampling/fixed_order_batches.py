@@ -64,10 +64,17 @@ def fixed_order_batches(
     FixedOrder(steps_per_epoch=11)
     """
     return slotted_batches(
-        Population.of(x, y, sample_weight, class_weight, user_ids, examples_per_user),
+        Population.of(
+            x,
+            y,
+            sample_weight,
+            class_weight,
+            user_ids,
+            examples_per_user,
+            seed=seed,
+        ),
         lambda steps, rate, unit: FixedOrder(steps, order=new_id(), unit=unit),
         batch_size,
         accumulation_steps,
-        seed,
         reshuffled=False,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_dp_ext._compat import tf_workers
 from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
 
@@ -46,6 +47,33 @@ def sampling_of_lots(
             f"Received: sampling={stated}"
         )
     return stated or found
+
+
+def check_shared(context: FitContext | None) -> None:
+    """Raises if several workers `fit` on batches that may hold an example twice.
+
+    Each worker runs the pipeline of its own program. A `shuffle`, that of arrays
+    included, has another order in each, so that a row can be in the batches of two:
+    whatever the sampling rate, it would move the sum by two bounds. Samplers of this
+    package agree on their lots (`workers.py`), and each worker takes other rows of them.
+    """
+    if context is None or tf_workers.this_worker().count == 1:
+        return
+    if context.accumulation_steps is None:
+        raise ValueError(
+            "Several workers must train on lots that they have agreed on, such as "
+            "`keras_dp_ext.data.poisson_batches(x, y, batch_size)`: each shuffles by "
+            "itself, and an example in the batches of two would count twice in one "
+            f"update. Received: {type(context.data).__name__}"
+        )
+    import tensorflow as tf
+
+    policy = context.data.options().experimental_distribute.auto_shard_policy
+    if policy != tf.data.experimental.AutoShardPolicy.DATA:
+        raise ValueError(
+            "Leave the `auto_shard_policy` of lots as it is (DATA), by which each "
+            f"worker takes other rows of a lot. Received: {policy}"
+        )
 
 
 def check_unit(sampling: Sampling, context: FitContext | None) -> None:

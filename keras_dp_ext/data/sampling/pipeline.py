@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_dp_ext.data.sampling import arrays
 from keras_dp_ext.data.sampling.class_weight import explain_class_weight
 from keras_dp_ext.data.sampling.sources import SourceRows
+from keras_dp_ext.data.sampling.workers import Agreement
 
 # A source draws the indices of one epoch: int32 arrays `[batches, physical_batch]`
 # in which the index `num_examples` stands for padding.
@@ -55,7 +56,7 @@ def batches_from_indices(
     num_batches: int,
     physical_batch_size: int,
     masked: bool,
-    seed: Seed,
+    agreement: Agreement,
 ) -> tf.data.Dataset:
     """A finite pipeline that draws afresh each time it is iterated.
 
@@ -67,7 +68,8 @@ def batches_from_indices(
         num_batches: Number of physical batches in an epoch.
         physical_batch_size: Rows in each of them.
         masked: Whether padding occurs, so that there must be sample weights.
-        seed: `None` draws from the operating system's entropy in each epoch.
+        agreement: What all workers draw from; a seed of `None` is the operating
+            system's entropy in each epoch.
 
     Returns:
         A data set of `(x, y, sample_weight)`, or of `(x, y)` if nothing is masked
@@ -80,7 +82,8 @@ def batches_from_indices(
     epoch_numbers = itertools.count()
 
     def draw_epoch() -> Iterator[np.ndarray]:
-        return source(generator(seed, next(epoch_numbers)))
+        epoch = next(epoch_numbers)
+        return agreement.checked(source(generator(agreement.seed, epoch)), epoch)
 
     # `fit` advises to shuffle data sets before they are passed. That would spoil a
     # sampling that the analysis relies on.
@@ -94,7 +97,7 @@ def batches_from_indices(
         gather, num_parallel_calls=4 if isinstance(x, SourceRows) else 2
     )
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
-    dataset = dataset.prefetch(4).with_options(_one_host())
+    dataset = dataset.prefetch(4).with_options(_rows_for_each_worker())
     return explain_class_weight(dataset) if masked else dataset
 
 
@@ -116,14 +119,15 @@ def _gather_from(x: Any, y: Any, sample_weight: Any) -> Callable[[tf.Tensor], An
     return gather
 
 
-def _one_host() -> tf.data.Options:
-    """Replicas of one host share each lot; hosts must not draw lots of their own.
+def _rows_for_each_worker() -> tf.data.Options:
+    """Each worker takes its own rows of every lot, and its replicas share these.
 
-    `tf.distribute` splits every batch over its replicas by rows, which is right. Over
-    several hosts it would by default give each host other lots.
+    `tf.distribute` cuts every batch into pieces, one for each replica, and skips those of
+    other workers. Without this policy each worker takes the first piece, of lots that are
+    the same on all (`workers.py`): every example would count once for each worker.
     """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.OFF
+        tf.data.experimental.AutoShardPolicy.DATA
     )
     return options

@@ -128,7 +128,13 @@ def poisson_batches(
     (200, 'person')
     """
     population = Population.of(
-        x, y, sample_weight, class_weight, user_ids, examples_per_user
+        x,
+        y,
+        sample_weight,
+        class_weight,
+        user_ids,
+        examples_per_user,
+        seed=seed,
     )
     if sampling_rate is None:
         population.check_batch_size(batch_size)
@@ -185,7 +191,6 @@ def poisson_batches(
         slots=slots,
         steps_per_epoch=steps_per_epoch,
         accumulation_steps=accumulation_steps,
-        seed=seed,
         num_examples=public_size,
     )
 

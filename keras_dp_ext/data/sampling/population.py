@@ -15,6 +15,7 @@ from keras_dp_ext.data.sampling import arrays, pipeline
 from keras_dp_ext.data.sampling.class_weight import with_class_weight
 from keras_dp_ext.data.sampling.label import SamplingLabel, attach
 from keras_dp_ext.data.sampling.people import People, people_of
+from keras_dp_ext.data.sampling.workers import Agreement
 
 #: Draws the lots of one epoch, some at a time: int32 arrays `[lots, slots]` with the
 #: numbers of those who take part; `Population.size` stands for an empty slot.
@@ -31,6 +32,7 @@ class Population:
         sample_weight: `[rows]` array or `None`.
         size: How many examples, or people, there are.
         people: To whom the rows belong; `None` where each row is an example.
+        agreement: From which seed all workers draw.
     """
 
     x: Any
@@ -38,6 +40,7 @@ class Population:
     sample_weight: np.ndarray | None
     size: int
     people: People | None
+    agreement: Agreement
 
     @classmethod
     def of(
@@ -48,13 +51,16 @@ class Population:
         class_weight: Mapping[int, float] | None = None,
         user_ids: Any = None,
         examples_per_user: int | None = None,
+        *,
+        seed: pipeline.Seed,
     ) -> Population:
         """From the arguments of a sampler, checked; see `poisson_batches`."""
         x, y, sample_weight, num_rows = arrays.as_rows(x, y, sample_weight)
         sample_weight = with_class_weight(sample_weight, class_weight, y)
         people = people_of(user_ids, num_rows, examples_per_user)
         size = num_rows if people is None else people.count
-        return cls(x, y, sample_weight, size, people)
+        agreement = Agreement(seed, (x, y, sample_weight, user_ids))
+        return cls(x, y, sample_weight, size, people, agreement)
 
     @property
     def unit(self) -> str:
@@ -84,7 +90,6 @@ class Population:
         slots: int,
         steps_per_epoch: int,
         accumulation_steps: int,
-        seed: pipeline.Seed,
         masked: bool = True,
         num_examples: int | None = None,
     ) -> tf.data.Dataset:
@@ -97,7 +102,6 @@ class Population:
             slots: Places for them in one batch.
             steps_per_epoch: Number of lots in an epoch.
             accumulation_steps: Number of batches over which a lot is spread.
-            seed: As in `poisson_batches`.
             masked: Whether slots can be empty.
             num_examples: The public number of all; by default `size`.
         """
@@ -118,7 +122,7 @@ class Population:
             num_batches=steps_per_epoch * accumulation_steps,
             physical_batch_size=rows_per_batch,
             masked=masked,
-            seed=seed,
+            agreement=self.agreement,
         )
         label = SamplingLabel(
             sampling=sampling,

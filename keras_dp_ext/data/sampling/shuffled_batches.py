@@ -61,11 +61,18 @@ def shuffled_batches(
         ValueError: If an argument is out of range.
     """
     return slotted_batches(
-        Population.of(x, y, sample_weight, class_weight, user_ids, examples_per_user),
+        Population.of(
+            x,
+            y,
+            sample_weight,
+            class_weight,
+            user_ids,
+            examples_per_user,
+            seed=seed,
+        ),
         lambda steps, rate, unit: Shuffled(steps, rate, unit=unit),
         batch_size,
         accumulation_steps,
-        seed,
     )
 
 
@@ -74,7 +81,6 @@ def slotted_batches(
     sampling_of: Callable[[int, float, str], Sampling],
     batch_size: int,
     accumulation_steps: int,
-    seed: pipeline.Seed,
     reshuffled: bool = True,
 ) -> tf.data.Dataset:
     """Every example in a slot of each epoch; see `shuffled_batches`.
@@ -85,7 +91,6 @@ def slotted_batches(
             sampling.
         batch_size: Number of slots in a lot.
         accumulation_steps: Number of batches over which a lot is spread.
-        seed: As in `shuffled_batches`.
         reshuffled: Whether each epoch draws the slots anew.
     """
     size = population.size
@@ -99,7 +104,11 @@ def slotted_batches(
         rng.shuffle(order)
         return order.reshape([steps_per_epoch, batch_size])
 
-    fixed = None if reshuffled else draw_order(pipeline.generator(seed))
+    fixed = (
+        None
+        if reshuffled
+        else draw_order(pipeline.generator(population.agreement.seed))
+    )
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         lots = draw_order(rng) if fixed is None else fixed
@@ -115,5 +124,4 @@ def slotted_batches(
         slots=slots,
         steps_per_epoch=steps_per_epoch,
         accumulation_steps=accumulation_steps,
-        seed=seed,
     )

@@ -67,12 +67,13 @@ class SourceRows:
     def gather(self, indices: tf.Tensor) -> tuple[Any, Any]:
         """`(x, y)` of these rows; zeros where an index is the number of examples."""
         types = [_type(zero) for zero in self._zeros]
-        read = tf.numpy_function(self._read, [indices], types, stateful=False)
+        read = tf.numpy_function(self.read, [indices], types, stateful=False)
         for tensor, zero in zip(read, self._zeros, strict=True):
             tensor.set_shape([indices.shape[0], *zero.shape])
         return tf.nest.pack_sequence_as(self._first, read)
 
-    def _read(self, indices: np.ndarray) -> list[np.ndarray]:
+    def read(self, indices: np.ndarray) -> list[np.ndarray]:
+        """The leaves of these rows, as arrays; see `gather`."""
         slots = np.flatnonzero(indices < self._length)
         columns = [
             np.full([len(indices), *zero.shape], zero, zero.dtype)

@@ -50,7 +50,7 @@ def with_replacement_batches(
     References:
         [Nasr et al., 2020](https://arxiv.org/abs/2007.11524)
     """
-    population = Population.of(x, y, sample_weight)
+    population = Population.of(x, y, sample_weight, seed=seed)
     population.check_batch_size(batch_size)
     slots = slots_of_a_batch(batch_size, accumulation_steps)
     if steps_per_epoch is None:
@@ -70,6 +70,5 @@ def with_replacement_batches(
         slots=slots,
         steps_per_epoch=steps_per_epoch,
         accumulation_steps=accumulation_steps,
-        seed=seed,
         masked=False,
     )
