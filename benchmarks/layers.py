@@ -80,8 +80,22 @@ def _shared(keras):
 
 
 def _tied_embedding(keras):
-    embedding = keras.layers.ReversibleEmbedding(11, 4)
-    return lambda x: embedding(embedding(x), reverse=True)
+    if hasattr(keras.layers, "ReversibleEmbedding"):
+        embedding = keras.layers.ReversibleEmbedding(11, 4)
+        return lambda x: embedding(embedding(x), reverse=True)
+
+    class TiedEmbedding(keras.layers.Layer):
+        """The same for the oldest Keras, which does not have the layer."""
+
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(11, 4)
+
+        def call(self, x):
+            x = self.embedding(x)
+            return keras.ops.matmul(x, keras.ops.transpose(self.embedding.embeddings))
+
+    return TiedEmbedding()
 
 
 def _lora(name: str, shape, *arguments):

@@ -51,7 +51,9 @@ def run(path: Path, data: Any, **arguments: Any) -> dict[str, Any]:
         from keras_dp_ext.cli._experiment import Experiment
         from keras_dp_ext.cli._settings import Settings
 
-        asked = Settings(dataset=data.name, delta=1e-5, epochs=12, **arguments)
+        asked = Settings(
+            dataset=data.name, delta=1e-5, epochs=12, accountant="rdp", **arguments
+        )
         experiment = Experiment(asked, data)
         experiment.fit(verbose=0)
         result = {

@@ -36,7 +36,7 @@ def peak(
         mechanism: "plain" or one of `MECHANISMS`.
         batch_size: Examples in a batch.
         static: Whether TensorFlow knows the size of the batch.
-        chunk_bytes: See `keras_dp_ext.gradients.set_chunk_bytes`.
+        chunk_bytes: Of the private optimizer.
         steps: How many.
     """
     output = subprocess.run(
@@ -63,12 +63,13 @@ def _worker(
     chunk_bytes: int | None,
     steps: int,
 ) -> None:
-    if mechanism != "plain":
-        from keras_dp_ext.gradients import set_chunk_bytes
-
-        set_chunk_bytes(chunk_bytes)
+    arguments = {} if mechanism == "plain" else {"chunk_bytes": chunk_bytes}
     step = make_step(
-        ALL_MODELS[workload], mechanism, batch_size=batch_size, static_batch=static
+        ALL_MODELS[workload],
+        mechanism,
+        batch_size=batch_size,
+        static_batch=static,
+        **arguments,
     )
     for _ in range(steps):
         step()

@@ -1,8 +1,8 @@
 """How long a private step takes, over the plain Keras step of the same model.
 
 All variants are measured in interleaved rounds, so that whatever else the machine
-does hits all of them alike. TensorFlow Privacy (which needs Keras 2) and Opacus run in
-processes of their own, in the same rounds.
+does hits all of them alike. TensorFlow Privacy (which needs Keras 2), Opacus and
+JAX-Privacy run in processes of their own, in the same rounds.
 
     python -m benchmarks.step_time --workloads W1,W2 --mechanisms dpsgd,tanh
 
@@ -23,12 +23,17 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.networks import ALL_MODELS
 from benchmarks.workloads import MECHANISMS, WORKLOADS, make_step, timed
 
 # TensorFlow Privacy 0.9: DPKerasSGDOptimizer and DPSequential.
 TF_PRIVACY = ("tfp-optimizer", "tfp-sequential")
 # Opacus: ghost clipping, expanded weights, hooks; and PyTorch that is not private.
 OPACUS = ("opacus-ghost", "opacus-expanded", "opacus-hooks", "torch-plain")
+# JAX-Privacy: all examples of a batch at once, and in four parts; and JAX, not private.
+JAX_PRIVACY = ("jax-privacy", "jax-microbatched", "jax-plain")
+# The workloads whose models these two have.
+_PEERS_KNOW = ("W1", "W2", "W3")
 
 
 class Local:
@@ -60,16 +65,12 @@ class Remote:
 
     Args:
         python: The interpreter that has the library.
-        name: One of `TF_PRIVACY` or `OPACUS`.
+        name: One of `TF_PRIVACY`, `OPACUS` or `JAX_PRIVACY`.
         workload: Its name.
     """
 
     def __init__(self, python: str, name: str, workload: str):
-        script = (
-            ["-m", "benchmarks.tf_privacy_step"]
-            if name in TF_PRIVACY
-            else ["benchmarks/opacus_step.py"]
-        )
+        script = _script(name)
         self._process = subprocess.Popen(
             [python, *script, name, workload],
             env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
@@ -94,6 +95,15 @@ class Remote:
     def close(self) -> None:
         self._process.stdin.close()
         self._process.wait()
+
+
+def _script(name: str) -> list[str]:
+    """What Python runs for a variant of another library."""
+    if name in TF_PRIVACY:
+        return ["-m", "benchmarks.tf_privacy_step"]
+    if name in JAX_PRIVACY:
+        return ["-m", "benchmarks.jax_privacy_step"]
+    return ["benchmarks/opacus_step.py"]
 
 
 def measure(variants: dict[str, Local | Remote], rounds: int, seconds: float) -> dict:
@@ -148,21 +158,33 @@ def run(
     rounds: int,
     seconds: float,
     jit_compile: bool | str,
-    opacus_python: str | None = None,
+    pythons: dict[str, str] | None = None,
     batch_size: int | None = None,
     steps_per_execution: int = 1,
     also_static: bool = False,
 ) -> dict:
+    """The figures of one workload; see `measure`.
+
+    Args:
+        workload: Its name.
+        mechanisms: Our own and those of other libraries, by name.
+        rounds: How often each variant has its turn.
+        seconds: About how long a turn takes.
+        jit_compile: As Keras' `compile` takes it, for our own variants.
+        pythons: The interpreter of each variant of another library.
+        batch_size: Of our own variants.
+        steps_per_execution: Of our own variants.
+        also_static: Whether to measure ours for a batch of static size, too.
+    """
+    pythons = pythons or {}
     variants: dict[str, Local | Remote] = {}
     try:
         for name in ["plain", *mechanisms]:
-            if name in TF_PRIVACY:
-                variants[name] = Remote(sys.executable, name, workload)
-            elif name in OPACUS:
-                variants[name] = Remote(opacus_python, name, workload)
+            if name in pythons:
+                variants[name] = Remote(pythons[name], name, workload)
             else:
                 step = make_step(
-                    WORKLOADS[workload],
+                    ALL_MODELS[workload],
                     name,
                     jit_compile,
                     batch_size,
@@ -171,7 +193,7 @@ def run(
                 variants[name] = Local(step, steps_per_execution)
                 if also_static:
                     step = make_step(
-                        WORKLOADS[workload],
+                        ALL_MODELS[workload],
                         name,
                         jit_compile,
                         batch_size,
@@ -183,6 +205,13 @@ def run(
     finally:
         for variant in variants.values():
             variant.close()
+
+
+def _has_model(name: str, workload: str) -> bool:
+    """Whether a variant can train the model of a workload."""
+    if name in (*OPACUS, *JAX_PRIVACY):
+        return workload in _PEERS_KNOW
+    return name != "tfp-sequential" or ALL_MODELS[workload].sequential
 
 
 def print_table(results: dict[str, dict]) -> None:
@@ -232,9 +261,13 @@ def plot(results: dict[str, dict], path: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument(
+        "--workloads",
+        default=",".join(WORKLOADS),
+        help=f"names, of {', '.join(ALL_MODELS)}",
+    )
     parser.add_argument("--mechanisms", default=",".join(MECHANISMS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn")
@@ -257,30 +290,41 @@ def main() -> None:
         help="measure Opacus, too, with the interpreter of an environment that has it: "
         + ", ".join(OPACUS),
     )
+    parser.add_argument(
+        "--jax-privacy",
+        metavar="PYTHON",
+        help="measure JAX-Privacy, too, with the interpreter of an environment that "
+        "has it: " + ", ".join(JAX_PRIVACY),
+    )
     parser.add_argument("--json", metavar="PATH", help="where to write all figures")
     parser.add_argument("--figure", metavar="PATH", help="where to draw the ratios")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     mechanisms = arguments.mechanisms.split(",")
     if arguments.tf_privacy:
         if importlib.util.find_spec("tensorflow_privacy") is None:
             parser.error("tensorflow_privacy is not installed")
         mechanisms += TF_PRIVACY
-    if arguments.opacus:
-        mechanisms += OPACUS
+    pythons = dict.fromkeys(TF_PRIVACY, sys.executable)
+    for names, python in (
+        (OPACUS, arguments.opacus),
+        (JAX_PRIVACY, arguments.jax_privacy),
+    ):
+        if python:
+            mechanisms += [name for name in names if name not in mechanisms]
+        pythons.update(dict.fromkeys(names, python))
+    missing = [name for name in mechanisms if name in pythons and not pythons[name]]
+    if missing:
+        parser.error(f"Which interpreter has the library of {missing[0]}?")
     jit_compile = {"auto": "auto", "on": True, "off": False}[arguments.jit]
     results = {}
     for workload in arguments.workloads.split(","):
         results[workload] = run(
             workload,
-            [
-                name
-                for name in mechanisms
-                if name != "tfp-sequential" or WORKLOADS[workload].sequential
-            ],
+            [name for name in mechanisms if _has_model(name, workload)],
             arguments.rounds,
             arguments.seconds,
             jit_compile,
-            arguments.opacus,
+            pythons,
             arguments.batch_size,
             arguments.steps_per_execution,
             arguments.also_static,

@@ -230,6 +230,7 @@ def make_step(
     batch_size: int | None = None,
     steps_per_execution: int = 1,
     static_batch: bool = False,
+    **optimizer_arguments,
 ) -> Callable[[], None]:
     """One training step as `model.fit` runs it, as a function of no arguments.
 
@@ -243,7 +244,7 @@ def make_step(
     keras.utils.set_random_seed(0)
     model = workload.build(keras)
     model.compile(
-        optimizer=make_optimizer(mechanism, batch_size),
+        optimizer=make_optimizer(mechanism, batch_size, **optimizer_arguments),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=jit_compile,
         steps_per_execution=steps_per_execution,

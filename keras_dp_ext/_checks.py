@@ -49,7 +49,7 @@ def check_clip_and_noise(
 
 
 def check_integer(argument: str, value: Any) -> None:
-    """Raises unless `value` is an integer of at least 1; 2.0 is none."""
+    """Raises unless `value` is an integer of at least 1; 2.0 is not."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(
             f"Argument `{argument}` must be a positive integer. "
@@ -58,7 +58,7 @@ def check_integer(argument: str, value: Any) -> None:
 
 
 def check_count(argument: str, value: Any, least: int = 1) -> None:
-    """Raises unless `value` is a whole number of at least `least`; 6e4 is one."""
+    """Raises unless `value` is a whole number of at least `least`; 6e4 is."""
     if isinstance(value, bool) or not (
         _is_finite(value) and int(value) == value and value >= least
     ):

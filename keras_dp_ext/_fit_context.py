@@ -27,7 +27,8 @@ class FitContext:
     Attributes:
         model: The model that is being fitted.
         num_examples: Size of the training set.
-        batch_size: The public, expected number of examples of one release.
+        batch_size: What the user calls so, in `fit`, `batch` or a sampler. It is public,
+            and an expectation where lots are drawn at random. See `lot_size`.
         steps_per_epoch: Batches that Keras draws in an epoch.
         epochs: The `epochs` argument.
         sampling: How batches are drawn, if known. Keras goes on with a pass over the
@@ -72,6 +73,18 @@ class FitContext:
     def unit(self) -> str:
         """What one microbatch belongs to: an "example" or a "person"."""
         return "example" if self.sampling is None else self.sampling.unit
+
+    def lot_size(self, accumulation_steps: int) -> int | None:
+        """The public, expected number of examples, or people, of one release.
+
+        A sampler is told the size of its lots, `fit` and `batch` that of batches.
+
+        Args:
+            accumulation_steps: Batches that the optimizer puts into a lot.
+        """
+        if self.batch_size is None or self.accumulation_steps is not None:
+            return self.batch_size
+        return self.batch_size * accumulation_steps
 
 
 def find_fit(optimizer: Any = None) -> FitContext | None:
@@ -131,7 +144,7 @@ def _read(training: RunningTraining) -> FitContext:
 
 
 def _input_spec(iterator: Any) -> Any:
-    # Serves a model without weights only, which is refused where there is none.
+    # Where there is none, a model that is not built yet is refused.
     if iterator is None:
         return None
     spec = keras_internals.dataset_of_fit(iterator).element_spec

@@ -38,6 +38,7 @@ SAMPLINGS = (
     "shuffled",
     "with-replacement",
     "full-batch",
+    "balls-in-bins",
     "cyclic-poisson",
     "fixed-order",
 )

@@ -116,7 +116,7 @@ class StandIn:
 
 
 class _KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds Keras like everybody else, and registers once it has been imported."""
+    """Finds Keras as usual, and registers our classes once it has been imported."""
 
     def __init__(self) -> None:
         self._searching = False

@@ -33,7 +33,8 @@ def table(report: dict) -> str:
             total[name] += summary["num_statements"] + summary["num_branches"]
     lines = ["| folder | lines and branches that tests run |", "|---|---|"]
     for name in [*sorted(set(total) - {"all"}), "all"]:
-        lines.append(f"| {name} | {100 * covered[name] / total[name]:.1f}% |")
+        if total[name]:
+            lines.append(f"| {name} | {100 * covered[name] / total[name]:.1f}% |")
     return "\n".join(lines) + "\n"
 
 

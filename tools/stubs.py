@@ -40,6 +40,7 @@ _TYPES = {
     "expected_batch_size": "int | None",
     "noise_seed": "int | None",
     "secure_noise": "bool",
+    "chunk_bytes": "int | None",
     "name": "str",
 }
 

@@ -1,10 +1,10 @@
-"""What the scripts of this folder share: arguments, training runs, three outputs.
+"""What the scripts of this folder share: arguments, data, drawing, three outputs.
 
 Every script writes a CSV, a PNG and one paragraph (`.md`, with the command that made
 them) into `--output-dir`. `--fast` takes the embedded digits in place of every data
 set, and works offline. Without it, data comes from `--data-dir` (or the environment
-variable KERAS_DP_DATA), and each training that ends is kept in `--cache-dir`: a
-command that was interrupted, or is given again with more seeds, goes on from there.
+variable KERAS_DP_DATA), and trainings go on where they were interrupted (`runs.py`).
+`--plan` lists what is missing, and `--finished-only` draws what is there.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
-import hashlib
-import json
 import math
 import os
 import shlex
 import textwrap
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-DELTA = 1e-5
+from benchmarks.papers.runs import DELTA, Case, run_cases
+
+__all__ = ["DELTA", "Case", "run_cases"]
+
 #: What the papers call a data set, and how many training examples it has there.
 PAPER_DATA = {
     "mnist": ("MNIST", 60_000),
     "cifar10": ("CIFAR-10", 50_000),
     "svhn_cropped": ("SVHN", 73_257),
 }
+
+#: The argument of scripts that choose their learning rates (`tuning.py`).
+TUNE = {"action": "store_true", "help": "make the table of learning rates"}
 
 # Arguments ----------------------------------------------------------------
 
@@ -42,6 +45,7 @@ def parse_arguments(
     data: bool = True,
     only: Sequence[str] = (),
     methods: Sequence[str] = (),
+    left_out: Sequence[str] = (),
     extra: dict[str, dict] | None = None,
     fast_seeds: int = 1,
     argv: Sequence[str] | None = None,
@@ -54,6 +58,7 @@ def parse_arguments(
         data: Whether it trains on data.
         only: Parts that can be made on their own.
         methods: Methods that can be chosen.
+        left_out: Those of them that are not run unless they are named.
         extra: Further arguments, as for `add_argument`.
         fast_seeds: Seeds in fast mode, unless given.
         argv: Arguments, by default those of the command line.
@@ -66,7 +71,23 @@ def parse_arguments(
         parser.add_argument("--epochs", type=int, help="at most so many")
         parser.add_argument("--examples", type=int, help="at most so many, to train on")
         parser.add_argument(
-            "--cache-dir", type=Path, default=Path("runs/cache"), help="finished runs"
+            "--cache-dir",
+            type=Path,
+            default=Path("runs/cache"),
+            help="trainings in progress",
+        )
+        parser.add_argument(
+            "--plan", action="store_true", help="list missing trainings, train nothing"
+        )
+        parser.add_argument(
+            "--measure",
+            action="store_true",
+            help="list missing trainings, and time a few lots of each",
+        )
+        parser.add_argument(
+            "--finished-only",
+            action="store_true",
+            help="draw finished trainings, train nothing",
         )
         parser.add_argument(
             "--seeds", type=int, help=f"runs of each; default 3, fast: {fast_seeds}"
@@ -75,7 +96,10 @@ def parse_arguments(
         parser.add_argument("--only", nargs="+", choices=only, default=list(only))
     if methods:
         parser.add_argument(
-            "--methods", nargs="+", choices=methods, default=list(methods)
+            "--methods",
+            nargs="+",
+            choices=methods,
+            default=[method for method in methods if method not in left_out],
         )
     for flag, settings in (extra or {}).items():
         parser.add_argument(flag, **settings)
@@ -87,6 +111,10 @@ def parse_arguments(
     return arguments
 
 
+# What changes neither the trainings nor what is drawn of them.
+_NOT_RECORDED = ("cache_dir", "plan", "measure", "finished_only")
+
+
 def _command(parser: argparse.ArgumentParser, arguments: Any, name: str) -> str:
     """How to make the same again, without the paths of this machine."""
     words = ["python", "-m", f"benchmarks.papers.{name}"]
@@ -95,7 +123,7 @@ def _command(parser: argparse.ArgumentParser, arguments: Any, name: str) -> str:
         if action.dest == "data_dir":
             # From the environment it counts as well; fast mode does not look at it.
             words += [] if arguments.fast else ["--data-dir", "DIR"]
-        elif action.dest == "cache_dir" or value in (None, action.default):
+        elif action.dest in _NOT_RECORDED or value in (None, action.default):
             continue
         elif isinstance(value, bool):
             words.append(action.option_strings[0])
@@ -154,10 +182,10 @@ def title_of(data: Any, paper: str) -> str:
 
 
 def size_note(
-    arguments: argparse.Namespace,
     data: Any,
     paper: str,
-    epochs: int,
+    cases: Sequence[Case],
+    rows: Sequence[dict],
     paper_epochs: int | None,
     paper_examples: int | None = None,
     other: Sequence[str] = (),
@@ -165,17 +193,18 @@ def size_note(
     """What was run, and in what it is smaller than the paper.
 
     Args:
-        arguments: Of the script.
         data: What was trained on.
         paper: The paper's data set.
-        epochs: Epochs of the longest run.
-        paper_epochs: Those of the paper; `None` where it does not say.
+        cases: What belongs into the figure.
+        rows: What was trained of it, from `run_cases`.
+        paper_epochs: Epochs of the paper; `None` where it does not say.
         paper_examples: Training examples of the paper, if not all.
         other: Further differences in size.
     """
     name, total = PAPER_DATA[paper]
     total = paper_examples or total
     count = len(data.x_train)
+    epochs = max((row["epoch"] or 0 for row in rows), default=0)
     smaller = list(other)
     if data.name == "digits":
         smaller.append(
@@ -186,168 +215,43 @@ def size_note(
         smaller.append(f"{count:,} of {total:,} training examples ({data.note})")
     if paper_epochs is not None and epochs < paper_epochs:
         smaller.append(f"{epochs} of {paper_epochs} epochs")
-    seeds = (
-        f"{arguments.seeds} seeds, errors are standard deviations over them"
-        if arguments.seeds > 1
-        else "one seed, so that nothing is known about the spread"
-    )
+    seeds = _seeds_note(cases, rows)
     if smaller:
-        return f"Smaller than in the paper: {'; '.join(smaller)}. Here {seeds}."
+        return f"Smaller than in the paper: {'; '.join(smaller)}. {seeds}"
     if paper_epochs is None:
-        return f"{count:,} examples, as in the paper; {seeds}."
-    return f"Size of the paper: {count:,} examples, {epochs} epochs; {seeds}."
+        return f"{count:,} examples, as in the paper. {seeds}"
+    return f"Size of the paper: {count:,} examples, {epochs} epochs. {seeds}"
 
 
-# Training -----------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One curve of a figure.
-
-    Attributes:
-        labels: The columns that name it in the CSV.
-        build: Makes a model with logits for a `DataSet`.
-        optimizer: Makes an optimizer, private or not.
-        batch_size: Expected examples in a lot (Poisson).
-        epochs: Passes over the data.
-    """
-
-    labels: dict[str, Any]
-    build: Callable[[Any], Any]
-    optimizer: Callable[[], Any]
-    batch_size: int
-    epochs: int
-
-
-# Figures of one script share runs; in fast mode they are kept in memory only.
-_finished: dict[str, list[dict]] = {}
-
-
-def run_cases(
-    arguments: argparse.Namespace,
-    data: Any,
-    cases: Sequence[Case],
-    seeds: Sequence[int] | None = None,
-) -> list[dict[str, Any]]:
-    """Trains every case with every seed, or takes what was trained before.
-
-    Args:
-        arguments: Of the script.
-        data: A `DataSet`, or a function that makes one from the seed.
-        cases: What to train.
-        seeds: By default `range(arguments.seeds)`.
-
-    Returns:
-        One row for each epoch: the labels, the seed, step, test accuracy, and both
-        epsilons (infinite without privacy; published where the paper differs).
-    """
-    seeds = range(arguments.seeds) if seeds is None else seeds
-    rows = []
-    for number, (case, seed) in enumerate((c, s) for c in cases for s in seeds):
-        label = ", ".join(
-            f"{v:g}" if isinstance(v, float) else str(v) for v in case.labels.values()
-        )
-        print(
-            f"[{number + 1}/{len(cases) * len(seeds)}] {label}, seed {seed}", flush=True
-        )
-        curve = _train(arguments, data(seed) if callable(data) else data, case, seed)
-        rows += [{**case.labels, "seed": seed, **point} for point in curve]
-    return rows
-
-
-def _train(arguments: Any, data: Any, case: Case, seed: int) -> list[dict]:
-    """The curve of one run, from memory or the cache if it is there."""
-    import keras
-
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    model, optimizer = case.build(data), case.optimizer()
-    settings = {
-        "data": [data.name, data.note, len(data.x_train)],
-        "model": json.loads(model.to_json()),
-        "optimizer": keras.saving.serialize_keras_object(optimizer),
-        "lots": [case.batch_size, case.epochs],
-        "seed": seed,
-    }
-    text = json.dumps(settings, sort_keys=True, default=str)
-    key = hashlib.sha256(text.encode()).hexdigest()[:24]
-    path = None if arguments.fast else arguments.cache_dir / f"{key}.json"
-    if key not in _finished and path is not None and path.exists():
-        _finished[key] = json.loads(path.read_text())["curve"]
-    if key in _finished:
-        print("    finished before", flush=True)
-        return _finished[key]
-    # Compiling takes longer than the few steps of fast mode.
-    curve = _fit(model, optimizer, data, case, "auto" if path else False)
-    _finished[key] = curve
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_text(
-            json.dumps({"settings": settings, "curve": curve}, default=str)
-        )
-        unfinished.replace(path)
-    return curve
-
-
-def _fit(model: Any, optimizer: Any, data: Any, case: Case, jit: Any) -> list[dict]:
-    """Trains; returns step, test accuracy and epsilon of every epoch."""
-    import keras
-
-    import keras_dp_ext as dp
-
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, jit_compile=jit)
-    labels = data.y_train.astype(np.int32)
-    curve: list[dict] = []
-    started = shown = time.monotonic()
-
-    def record(epoch: int, logs: dict) -> None:
-        nonlocal shown
-        curve.append(
-            {
-                "epoch": epoch + 1,
-                "step": int(model.optimizer.iterations.numpy()),
-                "accuracy": accuracy_of(model, data),
-                "epsilon": float(logs.get("epsilon", math.inf)),
-                "published_epsilon": logs.get("published_epsilon"),
-            }
-        )
-        last = epoch + 1 == case.epochs
-        if last or time.monotonic() - shown > 20:
-            shown = time.monotonic()
-            print(
-                f"    epoch {epoch + 1}/{case.epochs}, accuracy "
-                f"{curve[-1]['accuracy']:.3f}, epsilon {short(curve[-1]['epsilon'])}, "
-                f"{shown - started:.0f} s",
-                flush=True,
+def _seeds_note(cases: Sequence[Case], rows: Sequence[dict]) -> str:
+    """How many trainings each case has, and which case has none yet."""
+    by_case = (
+        {"": len({row["seed"] for row in rows})}
+        if not cases
+        else {
+            case.name: len(
+                {
+                    row["seed"]
+                    for row in rows
+                    if all(row[key] == value for key, value in case.labels.items())
+                }
             )
-
-    callbacks: list[Any] = [keras.callbacks.LambdaCallback(on_epoch_end=record)]
-    if hasattr(optimizer, "privacy_claim"):
-        optimizer.build(model.trainable_variables)
-        callbacks.append(dp.callbacks.PrivacyAccountant(delta=DELTA))
-        if getattr(optimizer.mechanism, "needs_direction", False):
-            callbacks.append(dp.callbacks.FullBatchDirection(data.x_train, labels))
-    model.fit(
-        dp.data.poisson_batches(data.x_train, labels, batch_size=case.batch_size),
-        epochs=case.epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=callbacks,
+            for case in cases
+        }
     )
-    return curve
-
-
-def accuracy_of(model: Any, data: Any) -> float:
-    """Test accuracy; without `predict`, which would compile once more."""
-    right = 0
-    for start in range(0, len(data.x_test), 1000):
-        logits = model(data.x_test[start : start + 1000], training=False)
-        labels = data.y_test[start : start + 1000]
-        right += int(np.sum(np.argmax(logits, axis=1) == labels))
-    return right / len(data.x_test)
+    trained = {name: count for name, count in by_case.items() if count}
+    if len(set(trained.values())) == 1:
+        count = next(iter(trained.values()))
+        note = (
+            f"{count} seeds each; errors are standard deviations over them."
+            if count > 1
+            else "One seed each: nothing is known about the spread."
+        )
+    else:
+        each = ", ".join(f"{name} {count}" for name, count in trained.items())
+        note = f"Seeds: {each}; errors are standard deviations over them."
+    left = [name for name, count in by_case.items() if not count]
+    return note + (f" Not trained yet: {'; '.join(left)}." if left else "")
 
 
 # Figures over seeds -------------------------------------------------------
@@ -364,14 +268,17 @@ def mean_curves(
     """Mean and standard deviation over the seeds, for each label and place `x`."""
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[key] for key in (*keys, x)), []).append(row)
+        if row[x] is not None:  # Between epochs there is only a step.
+            groups.setdefault(tuple(row[key] for key in (*keys, x)), []).append(row)
     return [
         {
             **dict(zip((*keys, x), group, strict=True)),
             "accuracy_mean": float(np.mean([row["accuracy"] for row in own])),
             "accuracy_std": spread([row["accuracy"] for row in own]),
             "seeds": len(own),
-            "epsilon": max(row["epsilon"] for row in own),
+            "epsilon": max(
+                (e for row in own if (e := row["epsilon"]) is not None), default=None
+            ),
             "published_epsilon": own[0]["published_epsilon"],
         }
         for group, own in groups.items()
@@ -389,6 +296,7 @@ def last_epochs(rows: Sequence[dict], keys: Sequence[str]) -> list[dict[str, Any
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     summary = []
     for own in groups.values():
+        own = [row for row in own if row["epoch"] is not None]
         end = max(row["epoch"] for row in own)
         (last,) = mean_curves([row for row in own if row["epoch"] == end], keys)
         best = [
@@ -471,19 +379,21 @@ def draw_curves(
         style = looks[label]
         own = sorted((row for row in means if row[key] == label), key=lambda r: r[x])
         places = [row[x] for row in own]
-        middle = np.array([row["accuracy_mean"] for row in own])
-        error = np.array([row["accuracy_std"] or 0.0 for row in own])
-        end = own[-1]["epsilon"]
+        middle = [row["accuracy_mean"] for row in own]
+        end = next(e for row in reversed(own) if (e := row["epsilon"]) is not None)
         price = f" (ε {short(end)})" if math.isfinite(end) else " (no privacy)"
         axes.plot(places, middle, label=label + price, linewidth=1.8, **style)
-        axes.fill_between(
-            places,
-            middle - error,
-            middle + error,
-            color=style["color"],
-            alpha=0.18,
-            linewidth=0,
-        )
+        draw_band(axes, own, style["color"], x)
+
+
+def draw_band(axes: Any, means: Sequence[dict], colour: str, x: str = "epoch") -> None:
+    """A band of one standard deviation over the seeds around a curve's means."""
+    middle = np.array([row["accuracy_mean"] for row in means])
+    error = np.array([row["accuracy_std"] or 0.0 for row in means])
+    places = [row[x] for row in means]
+    axes.fill_between(
+        places, middle - error, middle + error, color=colour, alpha=0.18, linewidth=0
+    )
 
 
 def draw_points(axes: Any, summary: Sequence[dict], key: str, x: str) -> None:
@@ -524,13 +434,29 @@ def log_axis(axes: Any, ticks: Sequence[float]) -> None:
     axes.minorticks_off()
 
 
-def mark(axes: Any, x: float, y: float, text: str) -> None:
+def mark(
+    axes: Any,
+    x: float,
+    y: float,
+    text: str,
+    offset: tuple[float, float] = (6, 6),
+    colour: str = "#E69F00",
+) -> None:
     """What the paper reports, as a star."""
-    axes.plot(x, y, marker="*", markersize=11, color="#E69F00", zorder=5)
-    axes.annotate(text, (x, y), textcoords="offset points", xytext=(6, 6), fontsize=8)
+    axes.plot(x, y, marker="*", markersize=11, color=colour, zorder=5)
+    axes.annotate(text, (x, y), textcoords="offset points", xytext=offset, fontsize=8)
 
 
 # Outputs ------------------------------------------------------------------
+
+
+def nothing_to_draw(arguments: argparse.Namespace, rows: Sequence[dict]) -> bool:
+    """Whether the figure has to wait: a plan was asked for, or nothing is finished."""
+    if arguments.plan or arguments.measure:
+        return True
+    if not rows:
+        print("No training of this figure is finished.", flush=True)
+    return not rows
 
 
 def write(

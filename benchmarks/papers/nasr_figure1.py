@@ -110,7 +110,7 @@ def draw(arguments: argparse.Namespace, data, paper: str) -> None:
         does, and `Codebook` offers heavier tailed shapes at the same cost. The paper
         does not say which network or scale it plots; this is TF-Privacy's tutorial
         network with tanh, {EXAMPLES} examples. {
-            common.size_note(arguments, data, paper, max(STAGES), max(STAGES))
+            common.size_note(data, paper, [], rows, max(STAGES))
         }""",
     )
 

@@ -1,10 +1,15 @@
 """Runs every script of this folder, one after the other: `make reproduce`.
 
-    python -m benchmarks.papers.run_all [--full] [--data-dir DIR] [--output-dir DIR]
+    python -m benchmarks.papers.run_all [--full] [--plan] [--measure]
+        [--finished-only] [--data-dir DIR] [--output-dir DIR] [--cache-dir DIR]
         [--only NAME ...]
 
-Fast mode takes about ten minutes on two cores, offline. With `--full` every script runs
-at the paper's size: days on a processor, which the scripts' own arguments can limit.
+Fast mode takes about ten minutes on two cores, offline. `--full` runs what the papers'
+figures need on two cores, the cheapest first: learning rates, then trainings. It can be
+killed at any moment and given again: finished trainings are rows in `OUTPUT/runs/*.csv`
+(commit them as they come), the one at hand goes on from `--cache-dir`.
+`--full --plan` trains nothing and lists what is missing, with the time it takes on two
+idle cores, if `--full --measure` has timed it; `--finished-only` draws what is there.
 """
 
 from __future__ import annotations
@@ -32,35 +37,82 @@ SCRIPTS = (
     "errata_directional",
     "errata",
 )
+# At the papers' size, as far as two cores can: script and arguments, cheapest first.
+# ResNet-18 and AlexNet (xiang_figures 3b to 6b and 3c to 5d) need a GPU: README.md.
+FULL = (
+    ("abadi_figure3", "--tune"),
+    ("abadi_figure3",),
+    ("abadi_figure6", "--seeds", "1", "--tune"),
+    ("abadi_figure6", "--seeds", "1"),
+    ("amian_figures", "--only", "3", "5", "--tune"),
+    ("amian_figures", "--only", "3", "5"),
+    ("xiang_figures", "--only", "3a", "--tune"),
+    ("xiang_figures", "--only", "3a"),
+    ("nasr_figures", "--only", "mnist", "--tune"),
+    ("nasr_figures", "--only", "mnist", "--seeds", "2"),
+    *(
+        ("xiang_figures", "--only", part, "--epochs", "20", "--seeds", "1")
+        for part in ("4a", "5a", "6a")
+    ),
+    ("nasr_figures", "--only", "cifar10", "--tune"),
+    ("nasr_figures", "--only", "cifar10", "--seeds", "1"),
+    ("amian_figures", "--only", "2", "4", "--tune"),
+    ("amian_figures", "--only", "2", "4"),
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="the papers' sizes: days")
+    parser.add_argument("--full", action="store_true", help="the papers' sizes: a day")
+    parser.add_argument("--plan", action="store_true", help="with --full: what is left")
+    parser.add_argument(
+        "--measure", action="store_true", help="with --full: --plan, and time each step"
+    )
+    parser.add_argument(
+        "--finished-only", action="store_true", help="with --full: draw what is there"
+    )
     parser.add_argument("--data-dir", default=os.environ.get("KERAS_DP_DATA"))
-    parser.add_argument("--output-dir", type=Path, default=Path("runs/papers"))
+    parser.add_argument("--output-dir", type=Path)
+    parser.add_argument("--cache-dir", type=Path, default=Path("runs/cache"))
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS)
     arguments = parser.parse_args()
+    # Finished trainings are where they can be committed.
+    output = arguments.output_dir or Path(
+        "docs/results" if arguments.full else "runs/papers"
+    )
     environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
     if arguments.data_dir:
         environment["KERAS_DP_DATA"] = arguments.data_dir
+    commands = [
+        (name, *rest, "--output-dir", str(output), *_mode(arguments))
+        for name, *rest in (FULL if arguments.full else zip(SCRIPTS, strict=True))
+        if name in arguments.only
+    ]
     failed, begun = [], time.monotonic()
-    for number, name in enumerate(arguments.only):
-        command = [
-            *(sys.executable, "-m", f"benchmarks.papers.{name}"),
-            *("--output-dir", str(arguments.output_dir)),
-            *([] if arguments.full else ["--fast"]),
-        ]
-        started = time.monotonic()
-        print(f"== {name} ({number + 1} of {len(arguments.only)})", flush=True)
+    for number, (name, *rest) in enumerate(commands):
+        started, what = time.monotonic(), " ".join((name, *rest))
+        print(f"== {what} ({number + 1} of {len(commands)})", flush=True)
+        command = [sys.executable, "-m", f"benchmarks.papers.{name}", *rest]
         if subprocess.run(command, env=environment, check=False).returncode:
-            failed.append(name)
+            failed.append(what)
         print(f"== {name}: {time.monotonic() - started:.0f} s\n", flush=True)
     minutes = (time.monotonic() - begun) / 60
-    print(f"Results in {arguments.output_dir}, {minutes:.1f} minutes")
+    print(f"Results in {output}, {minutes:.1f} minutes")
     if failed:
         print(f"Failed: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def _mode(arguments: argparse.Namespace) -> list[str]:
+    """The arguments that every script gets."""
+    if not arguments.full:
+        return ["--fast"]
+    return [
+        *("--cache-dir", str(arguments.cache_dir)),
+        *(["--plan"] if arguments.plan else []),
+        *(["--measure"] if arguments.measure else []),
+        *(["--finished-only"] if arguments.finished_only else []),
+    ]
 
 
 if __name__ == "__main__":

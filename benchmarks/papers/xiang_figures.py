@@ -2,15 +2,18 @@
 
     python -m benchmarks.papers.xiang_figures [--fast] [--data-dir DIR]
         [--output-dir DIR] [--seeds N] [--epochs N] [--only 3a 3c 4a ...]
-        [--methods METHOD ...] [--width N]
+        [--methods METHOD ...] [--width N] [--tune] [--plan] [--finished-only]
 
 a: MNIST with LeNet; b: SVHN with AlexNet, if it is in the data directory; c: CIFAR-10
 with ResNet-18; the settings are those of Table 1. Proven mechanisms get the noise that
 their proven epsilon asks for. Algorithm 1 as printed gets the noise of its published
-budget, and its proven epsilon is that of the least noise of every step; it takes a pass
-over all data for each update (`--methods` leaves it out). With pruning, on SVHN and
-CIFAR-10, the printed algorithm has no guarantee at all and is not run; `--width` makes
-the two large networks narrower than the paper's 64 channels.
+budget, and its proven epsilon is that of the least noise of every step. Its w would take a
+pass over all data for each update, and is drowned in its own noise: by default only that
+noise is drawn (`noise_direction.py` proves how little this changes), and "as printed, full
+batch" does what is printed. With pruning, on SVHN and CIFAR-10, the printed algorithm has
+no guarantee at all and is not run; `--width` makes the two large networks narrower than
+the paper's 64 channels. `--tune` chooses the learning rate of each method at the settings
+of Table 1; where the clip varies, rate times clip is constant.
 """
 
 from __future__ import annotations
@@ -23,11 +26,10 @@ import keras
 
 import keras_dp_ext as dp
 from benchmarks import models
-from benchmarks.papers import common
+from benchmarks.papers import common, noise_direction, tuning
 from keras_dp_ext.accounting.calibration import calibrate_noise
 
-SPLIT = 1 / 8
-# Learning rate times clip: an update of a clipped gradient is equally long in all runs.
+# Learning rate times clip where there is no table of learning rates.
 STEP_LENGTH = 0.2
 
 
@@ -114,77 +116,145 @@ NAMES = {
 
 # Methods ------------------------------------------------------------------
 
-
-def _proven(direction: str | None):
-    """Makes a proven method: DP-SGD without a direction, with pruning if asked for."""
-
-    def make(setting: Setting, examples: int):
-        arguments = {
-            "learning_rate": STEP_LENGTH / setting.clip,
-            "l2_norm_clip": setting.clip,
-            "noise_multiplier": calibrate_noise(
-                dp.accounting.GaussianRelease,
-                dp.accounting.Poisson(setting.lot / examples),
-                setting.epochs * max(1, round(examples / setting.lot)),
-                setting.epsilon,
-                common.DELTA,
-            ),
-        }
-        if direction is None and setting.pruning is None:
-            return dp.optimizers.DPSGD(**arguments)
-        # All scales equal to 1: isotropic noise, on what pruning leaves.
-        isotropic = {"direction": "uniform", "max_ratio": 1.0}
-        return dp.optimizers.DirectionalSGD(
-            **(isotropic if direction is None else {"direction": direction}),
-            pruning_ratio=setting.pruning,
-            **arguments,
-        )
-
-    return make
-
-
-def _printed(direction: str, split: float):
-    """Makes Algorithm 1 as printed."""
-
-    def make(setting: Setting, examples: int):
-        steps = setting.epochs * max(1, round(examples / setting.lot))
-        return dp.optimizers.DirectionalSGD(
-            learning_rate=STEP_LENGTH / setting.clip,
-            l2_norm_clip=setting.clip,
-            direction=direction,
-            guarantee="published",
-            published_budget=dp.analysis.PublishedBudget(
-                setting.epsilon, common.DELTA, setting.lot / examples, steps, split
-            ),
-        )
-
-    return make
-
-
-METHODS: dict[str, Callable] = {
-    "unperturbed": lambda setting, examples: keras.optimizers.SGD(0.1),
-    "DP-SGD": _proven(None),
-    "directional": _proven("gradient"),
-    "directional, w = 1": _proven("uniform"),
-    "AdaClip": _proven("adaclip"),
-    "as printed": _printed("gradient", SPLIT),
-    "as printed, 1/4 for w": _printed("gradient", 1 / 4),
-    "as printed, 1/3 for w": _printed("gradient", 1 / 3),
-    "as printed, w = 1": _printed("uniform", 0.0),
+NOISE_FOR_W = "as printed, noise for w"
+FULL_BATCH = "as printed, full batch"
+# Share of the budget that Algorithm 1 spends on w, by method.
+SPLITS = {
+    NOISE_FOR_W: 1 / 8,
+    f"{NOISE_FOR_W} (1/4)": 1 / 4,
+    f"{NOISE_FOR_W} (1/3)": 1 / 3,
+    "as printed, w = 1": 0.0,
+    FULL_BATCH: 1 / 8,
 }
+# Directions of the proven mechanisms; DP-SGD has none.
+DIRECTIONS = {
+    "DP-SGD": None,
+    "directional": "gradient",
+    "directional, w = 1": "uniform",
+    "AdaClip's scales": "adaclip",
+}
+ADACLIP, GAMMA = "AdaClip", 0.01
+METHODS = ("unperturbed", *DIRECTIONS, ADACLIP, *SPLITS)
+# What `--tune` tries first.
+TRIED = {
+    **dict.fromkeys([*DIRECTIONS, *SPLITS], (1.0, 2.0, 4.0)),
+    "unperturbed": (0.1, 0.2, 0.4),
+    ADACLIP: (0.25, 0.5, 1.0),
+}
+
+
+def steps_of(setting: Setting, examples: int) -> int:
+    return setting.epochs * max(1, round(examples / setting.lot))
+
+
+def calibrated(setting: Setting, examples: int) -> float:
+    """The noise that the setting's proven epsilon asks for."""
+    return calibrate_noise(
+        dp.accounting.GaussianRelease,
+        dp.accounting.Poisson(setting.lot / examples),
+        steps_of(setting, examples),
+        setting.epsilon,
+        common.DELTA,
+    )
+
+
+def published(method: str, setting: Setting, examples: int):
+    """What Algorithm 1 spends."""
+    return dp.analysis.PublishedBudget(
+        setting.epsilon,
+        common.DELTA,
+        setting.lot / examples,
+        steps_of(setting, examples),
+        SPLITS[method],
+    )
+
+
+def optimizer(method: str, setting: Setting, examples: int, rate: float):
+    """The method's optimizer at a setting."""
+    if method == "unperturbed":
+        return keras.optimizers.SGD(rate)
+    if method == ADACLIP:
+        noise = calibrated(setting, examples)
+        return dp.optimizers.AdaClipSGD(
+            learning_rate=rate, noise_multiplier=noise, gamma=GAMMA
+        )
+    arguments = {"learning_rate": rate, "l2_norm_clip": setting.clip}
+    if method in SPLITS:
+        budget = published(method, setting, examples)
+        return dp.optimizers.DirectionalSGD(
+            **arguments,
+            direction="gradient" if budget.split else "uniform",
+            guarantee="published",
+            published_budget=budget,
+        )
+    arguments["noise_multiplier"] = calibrated(setting, examples)
+    direction = DIRECTIONS[method]
+    if direction is None and setting.pruning is None:
+        return dp.optimizers.DPSGD(**arguments)
+    # All scales equal to 1: isotropic noise, on what pruning leaves.
+    isotropic = {"direction": "uniform", "max_ratio": 1.0}
+    return dp.optimizers.DirectionalSGD(
+        **(isotropic if direction is None else {"direction": direction}),
+        pruning_ratio=setting.pruning,
+        **arguments,
+    )
+
+
+def callbacks_of(method: str) -> Callable | None:
+    """Where Algorithm 1 gets its w from."""
+    if method == FULL_BATCH:
+        return lambda data: [
+            dp.callbacks.FullBatchDirection(data.x_train, data.y_train.astype("int32"))
+        ]
+    if SPLITS.get(method):
+        return lambda data: [noise_direction.NoiseDirection()]
+    return None
+
+
+def rate_of(tuned: dict[str, float], method: str, figure: Figure, clip: float) -> float:
+    """Rates are tuned at Table 1's clip; an update of a clipped row stays as long."""
+    if method in ("unperturbed", ADACLIP):
+        return tuned.get(method, TRIED[method][0])
+    at_the_tables_clip = tuned.get(method, STEP_LENGTH / figure.setting.clip)
+    return at_the_tables_clip * figure.setting.clip / clip
 
 
 def methods_of(figure: Figure, chosen: list[str]) -> list[str]:
     """What the part shows: AdaClip and the printed forms on MNIST only."""
     methods = [method for method in METHODS if method in chosen]
     if figure.setting.pruning is not None:
-        methods = [m for m in methods if m != "AdaClip" and "as printed" not in m]
+        methods = [m for m in methods if "AdaClip" not in m and m not in SPLITS]
     if figure.varies != "epsilon":
         # Other splits of the budget are Figure 4's subject.
-        methods = [m for m in methods if not m.endswith("for w")]
+        methods = [m for m in methods if not m.endswith(")")]
     if figure.varies is not None:
         methods = [m for m in methods if m != "unperturbed"]
     return methods
+
+
+def case_of(
+    arguments, figure: Figure, method: str, setting: Setting, examples: int, rate: float
+) -> common.Case:
+    own = {} if setting.model == "lenet" else {"width": arguments.width}
+    settings = {"method": method, "model": setting.model, "learning_rate": rate, **own}
+    if method != "unperturbed":
+        settings |= {
+            # AdaClip has none: its bound is 1 after its transformation.
+            **({} if method == ADACLIP else {"clip": setting.clip}),
+            "target_epsilon": setting.epsilon,
+            # The noise is made for so many.
+            "planned_epochs": setting.epochs,
+            "pruning": setting.pruning,
+        }
+    return common.Case(
+        labels=labels_of(figure, method, setting),
+        build=lambda data: build(setting, data, arguments.width),
+        optimizer=lambda: optimizer(method, setting, examples, rate),
+        callbacks=callbacks_of(method),
+        batch_size=min(setting.lot, examples),
+        epochs=setting.epochs,
+        settings=settings,
+    )
 
 
 # Figures ------------------------------------------------------------------
@@ -201,18 +271,20 @@ def make_part(arguments: argparse.Namespace, part: str, data) -> None:
         dataclasses.replace(setting, **{figure.varies: value}) for value in values
     ] or [setting]
     examples = len(data.x_train)
+    tuned = tuning.tuned_rates(arguments, f"xiang_{setting.data}")
+    methods = methods_of(figure, arguments.methods)
+    rates = {m: rate_of(tuned, m, figure, figure.setting.clip) for m in methods}
     cases = [
-        common.Case(
-            labels=labels_of(figure, method, one),
-            build=lambda data, one=one: build(one, data, arguments.width),
-            optimizer=lambda one=one, method=method: METHODS[method](one, examples),
-            batch_size=min(one.lot, examples),
-            epochs=epochs,
+        case_of(
+            *(arguments, figure, method, one, examples),
+            rate_of(tuned, method, figure, one.clip),
         )
         for one in settings
-        for method in methods_of(figure, arguments.methods)
+        for method in methods
     ]
-    rows = common.run_cases(arguments, data, cases)
+    rows = common.run_cases(arguments, f"xiang_{setting.data}", data, cases)
+    if common.nothing_to_draw(arguments, rows):
+        return
     keys = list(cases[0].labels)
     summary = common.last_epochs(rows, keys)
     (axes,) = common.new_axes(width=6.2)
@@ -235,21 +307,19 @@ def make_part(arguments: argparse.Namespace, part: str, data) -> None:
     if data.name != "digits" and setting.model != "lenet" and arguments.width < 64:
         other.append(f"{setting.model} of width {arguments.width} instead of 64")
     size = common.size_note(
-        arguments,
-        data,
-        setting.data,
-        epochs,
-        figure.setting.epochs,
+        *(data, setting.data, cases, rows, figure.setting.epochs),
         EXAMPLES.get(setting.data),
         other,
     )
+    note = tuning.rates_note(arguments, f"xiang_{setting.data}", rates)
     common.write(
         arguments,
         f"xiang_figure{part}",
-        summary if figure.varies else rows,
+        summary if figure.varies else common.mean_curves(rows, keys),
         axes.figure,
         f"""Xiang et al., Figure {part}, {name}. The paper says {figure.says}. Here, at
-        the last epoch: {_reports(figure, summary)}. {_reasons(figure, summary)} {size}""",
+        the last epoch: {_reports(figure, summary)}. {_reasons(figure, summary)}
+        {_bound(settings, summary, examples)} {note} {size}""",
     )
 
 
@@ -309,7 +379,7 @@ def _reasons(figure: Figure, summary: list[dict]) -> str:
         "where w is small; proven directional noise changes the bound instead, and "
         "gains where coordinates differ in scale (xiang_ill_conditioned). The paper "
         "reports the best epoch (here best_mean, if a setting varies), and does not "
-        "tell its learning rates; here rate times clip is constant."
+        "tell its learning rates."
     )
     if figure.setting.pruning is not None:
         reason += (
@@ -320,13 +390,52 @@ def _reasons(figure: Figure, summary: list[dict]) -> str:
     return text + reason
 
 
+def _bound(settings: list[Setting], summary: list[dict], examples: int) -> str:
+    """What it changes that Algorithm 1's w is its noise alone."""
+    drawn = {row["method"] for row in summary} & set(SPLITS)
+    drawn = {method for method in drawn if SPLITS[method] and method != FULL_BATCH}
+    if not drawn:
+        return ""
+    budgets = [published(method, one, examples) for method in drawn for one in settings]
+    worst = max(map(noise_direction.total_variation_bound, budgets))
+    least = min(budget.direction_multiplier for budget in budgets)
+    return (
+        f"Algorithm 1 as printed: w is a full-batch gradient of norm at most alpha under "
+        f"noise of at least {least:,.0f} alpha in each coordinate, and here only that "
+        f"noise is drawn. Given the past, two such directions are Gaussians of which one "
+        f"is shifted by at most alpha, so that by the chain rule the Kullback-Leibler "
+        f"divergence of the whole trainings, of T steps, is at most T / (2 m^2) for a "
+        f"noise of m alpha; by Pinsker's inequality no event's probability changes by "
+        f"more than sqrt(T) / (2 m), here {worst:.3f} for one training "
+        f"(benchmarks/papers/noise_direction.py)."
+    )
+
+
+def tune(arguments, part: str, data) -> None:
+    """Learning rates of all methods at the settings of Table 1."""
+    figure = FIGURES[part]
+    setting = figure.setting
+    examples = len(tuning.hold_out(data).x_train)
+    methods = methods_of(figure, arguments.methods)
+    tuning.tune(
+        arguments,
+        f"xiang_{setting.data}",
+        data,
+        {method: TRIED[method] for method in methods},
+        lambda method, rate: case_of(
+            arguments, figure, method, setting, examples, rate
+        ),
+    )
+
+
 def main() -> None:
     arguments = common.parse_arguments(
         __doc__,
         "xiang_figures",
         only=list(FIGURES),
         methods=list(METHODS),
-        extra={"--width": {"type": int, "default": 64}},
+        extra={"--width": {"type": int, "default": 64}, "--tune": common.TUNE},
+        left_out=[FULL_BATCH],
     )
     loaded = {}
     for part in arguments.only:
@@ -335,8 +444,12 @@ def main() -> None:
             loaded[name] = common.load_or_skip(
                 name, f"Figure {part}", arguments, examples=EXAMPLES.get(name)
             )
-        if loaded[name] is not None:
+        if loaded[name] is None:
+            continue
+        if not arguments.tune:
             make_part(arguments, part, loaded[name])
+        elif part.startswith("3"):  # The settings of Table 1.
+            tune(arguments, part, loaded[name])
 
 
 if __name__ == "__main__":

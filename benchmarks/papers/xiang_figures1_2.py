@@ -133,7 +133,12 @@ def figure_2(arguments) -> None:
     point = analysis.distortion_rate_bound(rate, weights, entropies)
     left, right = common.new_axes(2)
     places = np.arange(1, len(deviations) + 1)
-    left.bar(places, deviations**2, color="#CCCCCC", label="βᵢ: nothing is sent")
+    left.bar(
+        places,
+        deviations**2,
+        color="#CCCCCC",
+        label="βᵢ: distortion if nothing is told",
+    )
     left.bar(places, point.per_coordinate, color="#0072B2", label="distortion Dᵢ")
     left.axhline(point.water_level, color="#D55E00", linestyle="--", label="λ")
     common.finish(

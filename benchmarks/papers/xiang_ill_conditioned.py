@@ -25,6 +25,7 @@ from keras_dp_ext.data.sets.data_set import DataSet
 
 EXAMPLES, FEATURES, BATCH, EPOCHS, EPSILON = 20_000, 40, 500, 25, 2.0
 TUNING_SEED = 1000
+STORE = "xiang_ill_conditioned"
 
 METHODS = {
     "DPSGD": lambda **k: dp.optimizers.DPSGD(**k),
@@ -101,6 +102,8 @@ def compare(arguments: argparse.Namespace, epochs: int, examples: int) -> list[d
             ),
             batch_size=BATCH,
             epochs=epochs,
+            # The noise is calibrated to the number of epochs.
+            settings={"method": method, "noise": noise_multiplier, **setting},
         )
 
     def data(seed: int) -> DataSet:
@@ -112,10 +115,10 @@ def compare(arguments: argparse.Namespace, epochs: int, examples: int) -> list[d
         settings = candidates(method, arguments.fast)
         cases = [case(method, setting) for setting in settings]
         tuned = common.last_epochs(
-            common.run_cases(arguments, data, cases, seeds=[TUNING_SEED]), keys
+            common.run_cases(arguments, STORE, data, cases, seeds=[TUNING_SEED]), keys
         )
         best = settings[int(np.argmax([row["accuracy_mean"] for row in tuned]))]
-        rows = common.run_cases(arguments, data, [case(method, best)])
+        rows = common.run_cases(arguments, STORE, data, [case(method, best)])
         results += common.last_epochs(rows, keys)
     return results
 

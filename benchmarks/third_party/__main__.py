@@ -2,19 +2,22 @@
 
     python -m benchmarks.third_party --json docs/results/models.json --output docs/models.md
 
-A second call with the same file goes on where the first one ended; `--again` measures
-the named models anew, and `--page` writes the page from the file alone. Models of
-KerasHub need `pip install keras-dp-ext[hub]`, and are left out where it is missing.
+Every model is written down as soon as it is measured, so a second call with the same
+file goes on where the first one ended. `--before 2030-01-31T12:00` measures again what is
+older than that, the oldest first, and `--page` writes the page from the file alone. Models
+of KerasHub need `pip install keras-dp-ext[hub]`, and are left out where it is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -34,35 +37,36 @@ def _import_all() -> None:
         import keras_hub  # noqa: F401
 
 
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", help="names, separated by semicolons")
     parser.add_argument("--json", type=Path, required=True, help="all measurements")
     parser.add_argument("--output", type=Path, help="where to write the page")
-    parser.add_argument("--again", action="store_true", help="measure what is there")
+    parser.add_argument("--before", default="", help="measure again what is older")
     parser.add_argument("--page", action="store_true", help="measure nothing")
-    parser.add_argument(
-        "--no-xla", action="store_true", help="leave XLA for a later call"
-    )
     arguments = parser.parse_args()
-    results = {}
-    if arguments.json.exists():
-        results = json.loads(arguments.json.read_text())
     names = arguments.models.split(";") if arguments.models else list(CASES)
+    results = _read(arguments.json)
     if not arguments.page:
         _import_all()
-        has_hub = importlib.util.find_spec("keras_hub") is not None
-        for name in names:
-            case = CASES[name]
-            if case.source == "KerasHub" and not has_hub:
+        if importlib.util.find_spec("keras_hub") is None:
+            names = [name for name in names if CASES[name].source != "KerasHub"]
+        dates = {name: results.get(name, {}).get("date", "") for name in names}
+        for name in sorted(names, key=dates.__getitem__):
+            row = results.get(name)
+            if row is None or dates[name] < arguments.before:
+                row = measure(CASES[name])
+                row["date"] = datetime.datetime.now().isoformat("T", "minutes")
+            elif row["verdict"] == "trains" and "xla" not in row:
+                row = row | measure_xla(CASES[name])
+            else:
                 continue
-            if name not in results or arguments.again:
-                results[name] = measure(case)
-                arguments.json.write_text(json.dumps(results, indent=1) + "\n")
-            row = results[name]
-            if not arguments.no_xla and row["verdict"] == "trains" and "xla" not in row:
-                row |= measure_xla(case)
-                arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+            results = _read(arguments.json) | {name: row}
+            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
             print(name, row, file=sys.stderr, flush=True)
     if arguments.output:
         arguments.output.write_text(page(results))

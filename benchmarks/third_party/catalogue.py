@@ -1,12 +1,21 @@
 """All third-party models, by name."""
 
-from benchmarks.third_party import applications, hub_images, hub_text, keras_io
+from benchmarks.third_party import (
+    applications,
+    hub_images,
+    hub_text,
+    keras_io,
+    sequence_patterns,
+    vision_patterns,
+)
 from benchmarks.third_party.case import Case
 
 CASES: dict[str, Case] = {
     case.name: case
     for case in (
         *keras_io.CASES,
+        *vision_patterns.CASES,
+        *sequence_patterns.CASES,
         *applications.CASES,
         *hub_text.CASES,
         *hub_images.CASES,

@@ -57,17 +57,42 @@ def _classifier(
     return build
 
 
-def _segmenter():
-    import keras
+def _segmenter(make: Callable, side: int) -> Callable:
+    """A class for each place of the output."""
 
+    def build() -> Training:
+        import keras
+
+        model = make()
+        images = numbers(side, side, 3)
+        leave_out_dropout(model)
+        freeze_batch_statistics(model, images)
+        places = labels(3, *model.output.shape[1:3])
+        loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+        return Training(model, images, np.eye(3, dtype=np.float32)[places], loss)
+
+    return build
+
+
+def _segformer():
     hub = _hub()
-    encoder = hub.MiTBackbone(**_MIT)
+    encoder = hub.MiTBackbone(**_MIT_PYRAMID)
     backbone = hub.SegFormerBackbone(image_encoder=encoder, projection_filters=16)
-    model = hub.SegFormerImageSegmenter(backbone, num_classes=3, preprocessor=None)
-    freeze_batch_statistics(model, numbers(*_IMAGE))
-    side = model.output.shape[1]
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return Training(model, numbers(*_IMAGE), labels(3, side, side), loss)
+    return hub.SegFormerImageSegmenter(backbone, num_classes=3, preprocessor=None)
+
+
+def _deeplab():
+    hub = _hub()
+    backbone = hub.DeepLabV3Backbone(
+        image_encoder=hub.ResNetBackbone(**_RESNET),
+        low_level_feature_key="P2",
+        spatial_pyramid_pooling_key="P3",
+        upsampling_size=2,
+        dilation_rates=[1, 2],
+        projection_filters=8,
+        image_shape=_IMAGE,
+    )
+    return hub.DeepLabV3ImageSegmenter(backbone, num_classes=3, preprocessor=None)
 
 
 def _pairs(make: Callable) -> Callable:
@@ -162,6 +187,65 @@ _MIT = {
     "image_shape": _IMAGE,
     "hidden_dims": [16, 32],
 }
+_MIT_PYRAMID = {
+    **_MIT,
+    "layerwise_depths": [1, 1, 1, 1],
+    "num_layers": 4,
+    "layerwise_num_heads": [1, 1, 2, 2],
+    "layerwise_sr_ratios": [4, 2, 1, 1],
+    "layerwise_patch_sizes": [7, 3, 3, 3],
+    "layerwise_strides": [4, 2, 2, 2],
+    "image_shape": (64, 64, 3),
+    "hidden_dims": [8, 16, 24, 32],
+}
+_EFFICIENT = {
+    "stackwise_width_coefficients": [1.0] * 2,
+    "stackwise_depth_coefficients": [1.0] * 2,
+    "stackwise_kernel_sizes": [3, 5],
+    "stackwise_num_repeats": [1, 2],
+    "stackwise_input_filters": [16, 16],
+    "stackwise_output_filters": [16, 24],
+    "stackwise_expansion_ratios": [1, 4],
+    "stackwise_strides": [1, 2],
+    "stackwise_squeeze_and_excite_ratios": [0.25, 0.25],
+    "stackwise_block_types": ["v1", "v1"],
+    "stackwise_force_input_filters": [0, 0],
+    "stackwise_nores_option": [False, False],
+    "num_features": 32,
+    "input_shape": _IMAGE,
+}
+_MOBILE = {
+    "stackwise_expansion": [[16, 24], [32]],
+    "stackwise_num_blocks": [2, 1],
+    "stackwise_num_filters": [[8, 8], [16]],
+    "stackwise_kernel_size": [[3, 3], [5]],
+    "stackwise_num_strides": [[2, 1], [2]],
+    "stackwise_se_ratio": [[None, None], [0.25]],
+    "stackwise_activation": [["relu", "relu"], ["hard_swish"]],
+    "stackwise_padding": [[1, 1], [2]],
+    "output_num_filters": 32,
+    "input_activation": "hard_swish",
+    "output_activation": "hard_swish",
+    "input_num_filters": 8,
+    "image_shape": _IMAGE,
+    "depthwise_filters": 8,
+    "depthwise_stride": 2,
+    "depthwise_residual": False,
+    "squeeze_and_excite": 0.5,
+    "last_layer_filter": 32,
+}
+_HGNET = {
+    "depths": [1, 1],
+    "embedding_size": 8,
+    "hidden_sizes": [16, 16],
+    "stem_channels": [3, 8, 8],
+    "hidden_act": "relu",
+    "use_learnable_affine_block": True,
+    "stackwise_stage_filters": [(8, 8, 16, 1, 1, 3), (16, 8, 16, 1, 1, 3)],
+    "apply_downsample": [False, True],
+    "use_lightweight_conv_block": [False, True],
+    "image_shape": _IMAGE,
+}
 _DINO2 = {
     "patch_size": 8,
     "num_layers": 2,
@@ -198,7 +282,7 @@ _VGG = {
 _XCEPTION = {
     "stackwise_conv_filters": [[16, 32], [64, 64]],
     "stackwise_pooling": [True, False],
-    "image_shape": (64, 64, 3),
+    "image_shape": _IMAGE,
 }
 _DENSENET = {
     "stackwise_num_repeats": [2, 2],
@@ -242,7 +326,15 @@ CASES = [
     _case("DINOV3Backbone", _classifier("DINOV3", _DINO3, pooled=True)),
     _case("SwinTransformerImageClassifier", _classifier("SwinTransformer", _SWIN)),
     _case("MiTImageClassifier", _classifier("MiT", _MIT), _FROZEN),
-    _case("SegFormerImageSegmenter", _segmenter, _FROZEN),
+    _case("SegFormerImageSegmenter", _segmenter(_segformer, 64), _FROZEN),
+    _case("DeepLabV3ImageSegmenter", _segmenter(_deeplab, SIZE), _FROZEN),
+    _case(
+        "EfficientNetImageClassifier", _classifier("EfficientNet", _EFFICIENT), _FROZEN
+    ),
+    _case("MobileNetImageClassifier", _classifier("MobileNet", _MOBILE), _FROZEN),
+    _case("HGNetV2Backbone", _classifier("HGNetV2", _HGNET, pooled=True), _FROZEN),
+    _case("XceptionImageClassifier", _classifier("Xception", _XCEPTION), _FROZEN),
+    _case("DeiTImageClassifier, LoRA", _classifier("DeiT", _DEIT, 4), "rank 4"),
     _case("ViTDetBackbone", _classifier("ViTDet", _VITDET, pooled=True)),
     _case("VGGImageClassifier", _classifier("VGG", _VGG, pooling_hidden_dim=64)),
     _case("ResNetImageClassifier", _classifier("ResNet", _RESNET), _FROZEN),

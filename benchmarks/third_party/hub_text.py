@@ -59,7 +59,10 @@ def _inputs(names: list[str]) -> dict[str, np.ndarray]:
     found = {}
     for name in names:
         if "padding_mask" in name:
-            found[name] = np.ones([BATCH, LENGTH], np.int32)
+            is_sound = (
+                name == "encoder_padding_mask" and "encoder_input_values" in names
+            )
+            found[name] = np.ones([BATCH, 1000 if is_sound else LENGTH], np.int32)
         elif "segment" in name:
             found[name] = np.zeros([BATCH, LENGTH], np.int32)
         elif "positions" in name:
@@ -68,6 +71,8 @@ def _inputs(names: list[str]) -> dict[str, np.ndarray]:
             found[name] = tokens(VOCABULARY, LENGTH)
         elif "features" in name:
             found[name] = numbers(2 * LENGTH, 80)
+        elif "input_values" in name:
+            found[name] = numbers(1000, 1)
         else:
             raise KeyError(name)
     return found
@@ -90,6 +95,20 @@ def _classifier(name: str, arguments: dict, rank: int | None = None):
         head = getattr(hub, f"{name}TextClassifier")
         model = head(backbone, num_classes=3, preprocessor=None, dropout=0.0)
         return Training(model, _inputs(_names(model)), labels(3), cross_entropy())
+
+    return build
+
+
+def _padded(name: str, arguments: dict):
+    """Texts of different lengths: what is behind their end is masked."""
+    build_whole = _classifier(name, arguments)
+
+    def build() -> Training:
+        training = build_whole()
+        mask = np.arange(LENGTH) < (4 + np.arange(BATCH) % 8)[:, None]
+        training.x["padding_mask"] = mask.astype(np.int32)
+        training.x["token_ids"] *= mask
+        return training
 
     return build
 
@@ -220,6 +239,25 @@ _CAUSAL = {
         "decay_lora": 4,
     },
 }
+_QWEN35 = {
+    **_GEMMA,
+    "layer_types": ["linear_attention", "full_attention"],
+    "partial_rotary_factor": 0.5,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+_MOONSHINE = {
+    "vocabulary_size": VOCABULARY,
+    "filter_dim": WIDTH,
+    "encoder_num_layers": 1,
+    "decoder_num_layers": 1,
+    "hidden_dim": WIDTH,
+    "intermediate_dim": 2 * WIDTH,
+    "encoder_num_heads": 2,
+    "decoder_num_heads": 2,
+}
 _WITH_LORA = ("GPT2", "OPT", "Bloom", "Gemma", "Gemma3", "Llama3", "Mistral", "Qwen3")
 _EXPERTS = {"num_experts": 4, "top_k": 2}
 _MIXTURES = {
@@ -251,7 +289,14 @@ CASES = [
             _classifier(name, _CLASSIFIERS[name], _RANK),
             "rank 4",
         )
-        for name in ("Bert", "Roberta", "DistilBert", "DebertaV3", "XLMRoberta")
+        for name in (
+            "Bert",
+            "Albert",
+            "Roberta",
+            "DistilBert",
+            "DebertaV3",
+            "XLMRoberta",
+        )
     ),
     _case(
         "ElectraBackbone",
@@ -263,6 +308,12 @@ CASES = [
                 "embedding_dim": 16,
             },
         ),
+    ),
+    _case("BertTextClassifier, padded", _padded("Bert", _ENCODER), "different lengths"),
+    _case(
+        "RobertaTextClassifier, padded",
+        _padded("Roberta", _ENCODER),
+        "different lengths",
     ),
     _case("ESM2Backbone", _pooled("ESM2", _ENCODER)),
     _case(
@@ -331,5 +382,25 @@ CASES = [
             },
             "decoder_sequence_output",
         ),
+    ),
+    _case("Qwen3_5CausalLM", _causal_lm("Qwen3_5", _QWEN35), 'reduction="sum"'),
+    _case(
+        "MoonshineBackbone",
+        _pooled("Moonshine", _MOONSHINE, "decoder_sequence_output"),
+    ),
+    _case(
+        "FalconCausalLM, LoRA",
+        _causal_lm("Falcon", _CAUSAL["Falcon"], _RANK),
+        'rank 4, reduction="sum"',
+    ),
+    _case(
+        "Phi3CausalLM, LoRA",
+        _causal_lm("Phi3", _CAUSAL["Phi3"], _RANK),
+        'rank 4, reduction="sum"',
+    ),
+    _case(
+        "MixtralCausalLM, LoRA",
+        _causal_lm("Mixtral", _MIXTURES["Mixtral"], _RANK),
+        'rank 4, no auxiliary loss, reduction="sum"',
     ),
 ]

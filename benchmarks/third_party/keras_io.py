@@ -21,18 +21,18 @@ _WORDS, _LENGTH = 60, 16
 _IMAGE = (16, 16, 3)
 
 
-def _keras():
+def keras_modules():
     import keras
 
     return keras, keras.layers, keras.ops
 
 
-def _classes(model, x, classes: int = 4) -> Training:
+def classification(model, x, classes: int = 4) -> Training:
     return Training(model, x, labels(classes), cross_entropy())
 
 
 def mnist_convnet() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     model = keras.Sequential(
         [
             keras.Input((28, 28, 1)),
@@ -50,7 +50,7 @@ def mnist_convnet() -> Training:
 
 
 def text_convnet() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((None,), dtype="int32")
     x = layers.Embedding(_WORDS, 16)(inputs)
     x = layers.Conv1D(16, 7, padding="valid", activation="relu", strides=3)(x)
@@ -63,19 +63,21 @@ def text_convnet() -> Training:
 
 
 def bidirectional_lstm() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((None,), dtype="int32")
     x = layers.Embedding(_WORDS, 16)(inputs)
     x = layers.Bidirectional(layers.LSTM(8, return_sequences=True))(x)
     x = layers.Bidirectional(layers.LSTM(8))(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), tokens(_WORDS, _LENGTH))
+    return classification(
+        keras.Model(inputs, layers.Dense(4)(x)), tokens(_WORDS, _LENGTH)
+    )
 
 
 def _positions(layers, ops, x, length: int, width: int):
     return x + layers.Embedding(length, width)(ops.arange(length))
 
 
-def _encoder(layers, x, width: int, heads: int = 2, **attention):
+def encoder_block(layers, x, width: int, heads: int = 2, **attention):
     y = layers.LayerNormalization(epsilon=1e-6)(x)
     x = x + layers.MultiHeadAttention(heads, width // heads)(y, y, **attention)
     y = layers.LayerNormalization(epsilon=1e-6)(x)
@@ -83,18 +85,20 @@ def _encoder(layers, x, width: int, heads: int = 2, **attention):
 
 
 def text_transformer() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input((_LENGTH,), dtype="int32")
     x = _positions(layers, ops, layers.Embedding(_WORDS, 16)(inputs), _LENGTH, 16)
-    x = layers.GlobalAveragePooling1D()(_encoder(layers, x, 16))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), tokens(_WORDS, _LENGTH))
+    x = layers.GlobalAveragePooling1D()(encoder_block(layers, x, 16))
+    return classification(
+        keras.Model(inputs, layers.Dense(4)(x)), tokens(_WORDS, _LENGTH)
+    )
 
 
 def miniature_gpt() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input((_LENGTH,), dtype="int32")
     x = _positions(layers, ops, layers.Embedding(_WORDS, 16)(inputs), _LENGTH, 16)
-    x = _encoder(layers, x, 16, use_causal_mask=True)
+    x = encoder_block(layers, x, 16, use_causal_mask=True)
     model = keras.Model(inputs, layers.Dense(_WORDS)(x))
     return Training(
         model, tokens(_WORDS, _LENGTH), labels(_WORDS, _LENGTH), cross_entropy()
@@ -102,7 +106,7 @@ def miniature_gpt() -> Training:
 
 
 def named_entities() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((_LENGTH,), dtype="int32")
     x = layers.Embedding(_WORDS, 16, mask_zero=True)(inputs)
     x = layers.Bidirectional(layers.GRU(8, return_sequences=True))(x)
@@ -112,7 +116,7 @@ def named_entities() -> Training:
 
 
 def addition_lstm() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     model = keras.Sequential(
         [
             keras.Input((7, 12)),
@@ -127,11 +131,11 @@ def addition_lstm() -> Training:
 
 
 def translation_transformer() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     source = keras.Input((_LENGTH,), dtype="int32", name="source")
     target = keras.Input((_LENGTH,), dtype="int32", name="target")
     embedding = layers.Embedding(_WORDS, 16)
-    encoded = _encoder(
+    encoded = encoder_block(
         layers, _positions(layers, ops, embedding(source), _LENGTH, 16), 16
     )
     x = _positions(layers, ops, embedding(target), _LENGTH, 16)
@@ -144,7 +148,7 @@ def translation_transformer() -> Training:
 
 def recurrent_translation() -> Training:
     """LSTM states handed from an encoder to a decoder."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     source, target = keras.Input((None, 12)), keras.Input((None, 12))
     _, *states = layers.LSTM(16, return_state=True)(source)
     x = layers.LSTM(16, return_sequences=True)(target, initial_state=states)
@@ -155,18 +159,18 @@ def recurrent_translation() -> Training:
 
 
 def timeseries_convnet() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((40, 1))
     x = inputs
     for _ in range(3):
         x = layers.Conv1D(16, 3, padding="same")(x)
         x = layers.ReLU()(layers.GroupNormalization(4)(x))
     x = layers.GlobalAveragePooling1D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(40, 1))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(40, 1))
 
 
 def timeseries_transformer() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((40, 1))
     x = inputs
     for _ in range(2):
@@ -175,17 +179,17 @@ def timeseries_transformer() -> Training:
         y = layers.Conv1D(4, kernel_size=1, activation="relu")(x)
         x = layers.LayerNormalization(epsilon=1e-6)(layers.Conv1D(1, 1)(y)) + x
     x = layers.GlobalAveragePooling1D(data_format="channels_first")(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(40, 1))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(40, 1))
 
 
 def weather_lstm() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     model = keras.Sequential([keras.Input((30, 7)), layers.LSTM(16), layers.Dense(1)])
     return Training(model, numbers(30, 7), numbers(1), "mse")
 
 
 def anomaly_autoencoder() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     model = keras.Sequential(
         [
             keras.Input((32, 1)),
@@ -200,7 +204,7 @@ def anomaly_autoencoder() -> Training:
 
 
 def wide_and_deep() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     figures = keras.Input((6,), name="figures")
     city = keras.Input((1,), dtype="int32", name="city")
     wide = layers.CategoryEncoding(10, output_mode="one_hot")(city)
@@ -214,12 +218,12 @@ def wide_and_deep() -> Training:
         layers.Dense(3)(layers.Concatenate()([wide, deep])),
     )
     x = {"figures": numbers(6), "city": labels(10, 1).astype(np.int32)}
-    return _classes(model, x, 3)
+    return classification(model, x, 3)
 
 
 def gated_residual_network() -> Training:
     """Variable selection by gated residual networks."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
 
     def residual(x, width):
         y = layers.Dense(width)(layers.Dense(width, activation="elu")(x))
@@ -232,26 +236,26 @@ def gated_residual_network() -> Training:
     chosen = layers.Dense(5, activation="softmax")(residual(inputs, 8))
     stacked = keras.ops.stack(columns, axis=1)
     x = keras.ops.sum(stacked * chosen[:, :, None], axis=1)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(5))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(5))
 
 
 def tab_transformer() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     figures = keras.Input((4,))
     words = [keras.Input((), dtype="int32") for _ in range(3)]
     x = ops.stack([layers.Embedding(8, 8)(word) for word in words], axis=1)
     x = x + layers.Embedding(3, 8)(ops.arange(3))
-    x = layers.Flatten()(_encoder(layers, x, 8))
+    x = layers.Flatten()(encoder_block(layers, x, 8))
     x = layers.Concatenate()([x, layers.LayerNormalization()(figures)])
     x = layers.Dense(16, activation="selu")(x)
     model = keras.Model([figures, *words], layers.Dense(4)(x))
     chosen = labels(8, 3).astype(np.int32)
-    return _classes(model, (numbers(4), *chosen.T))
+    return classification(model, (numbers(4), *chosen.T))
 
 
 def recommender() -> Training:
     """Collaborative filtering: products of embeddings, with biases."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class Recommender(keras.Model):
         def __init__(self):
@@ -275,7 +279,7 @@ def recommender() -> Training:
 
 def memory_efficient_embedding() -> Training:
     """Quotient and remainder of an id have embeddings of their own."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
 
     class Embedding(layers.Layer):
         def __init__(self):
@@ -288,21 +292,21 @@ def memory_efficient_embedding() -> Training:
 
     inputs = keras.Input((), dtype="int32")
     model = keras.Model(inputs, layers.Dense(4)(Embedding()(inputs)))
-    return _classes(model, labels(64).astype(np.int32))
+    return classification(model, labels(64).astype(np.int32))
 
 
 def vision_transformer() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input(_IMAGE)
     patches = ops.image.extract_patches(inputs, 4)
     x = layers.Dense(16)(layers.Reshape((16, 48))(patches))
-    x = _encoder(layers, _positions(layers, ops, x, 16, 16), 16)
+    x = encoder_block(layers, _positions(layers, ops, x, 16, 16), 16)
     x = layers.Flatten()(layers.LayerNormalization()(x))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def mlp_mixer() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Reshape((16, 24))(layers.Conv2D(24, 4, 4)(inputs))
     for _ in range(2):
@@ -312,11 +316,11 @@ def mlp_mixer() -> Training:
         y = layers.LayerNormalization()(x)
         x = x + layers.Dense(24)(layers.Dense(32, activation="gelu")(y))
     x = layers.GlobalAveragePooling1D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def gated_mlp() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Reshape((16, 24))(layers.Conv2D(24, 4, 4)(inputs))
     y = layers.Dense(48, activation="gelu")(layers.LayerNormalization()(x))
@@ -324,23 +328,23 @@ def gated_mlp() -> Training:
     v = ops.transpose(layers.LayerNormalization()(v), (0, 2, 1))
     v = ops.transpose(layers.Dense(16, bias_initializer="ones")(v), (0, 2, 1))
     x = layers.GlobalAveragePooling1D()(x + layers.Dense(24)(u * v))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def fourier_mixing() -> Training:
     """FNet on patches of images: a Fourier transform in place of attention."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Reshape((16, 16))(layers.Conv2D(16, 4, 4)(inputs))
     real, _ = ops.fft2((x, ops.zeros_like(x)))
     x = layers.LayerNormalization()(x + real)
     x = layers.LayerNormalization()(x + layers.Dense(16, activation="gelu")(x))
     x = layers.GlobalAveragePooling1D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def conv_mixer() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Conv2D(16, 2, strides=2, activation="gelu")(inputs)
     for _ in range(2):
@@ -348,24 +352,24 @@ def conv_mixer() -> Training:
         x = layers.GroupNormalization(4)(x + y)
         x = layers.Conv2D(16, 1, activation="gelu")(x)
     x = layers.GlobalAvgPool2D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def compact_transformer() -> Training:
     """Convolutional tokens, and attention over the sequence in place of a class token."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Conv2D(16, 3, padding="same", activation="relu")(inputs)
     x = layers.Reshape((-1, 16))(layers.MaxPool2D(3, 4, padding="same")(x))
-    x = _encoder(layers, x, 16)
+    x = encoder_block(layers, x, 16)
     weights = ops.softmax(layers.Dense(1)(x), axis=1)
     x = ops.squeeze(ops.matmul(ops.transpose(weights, (0, 2, 1)), x), axis=1)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def perceiver() -> Training:
     """A trained array of latents attends to the input."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class Latents(layers.Layer):
         def build(self, shape):
@@ -379,13 +383,13 @@ def perceiver() -> Training:
     x = layers.Reshape((16, 16))(layers.Conv2D(16, 4, 4)(inputs))
     latents = Latents()(x)
     y = layers.MultiHeadAttention(2, 8)(layers.LayerNormalization()(latents), x)
-    x = layers.GlobalAveragePooling1D()(_encoder(layers, latents + y, 16))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    x = layers.GlobalAveragePooling1D()(encoder_block(layers, latents + y, 16))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def involution() -> Training:
     """A kernel for each place, made from the place itself."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class Involution(layers.Layer):
         def __init__(self):
@@ -409,11 +413,11 @@ def involution() -> Training:
     inputs = keras.Input(_IMAGE)
     x = layers.MaxPooling2D()(layers.ReLU()(Involution()(inputs)))
     x = layers.Flatten()(layers.ReLU()(Involution()(x)))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(*_IMAGE))
 
 
 def unet() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Conv2D(8, 3, strides=2, padding="same")(inputs)
     shortcut = x
@@ -431,7 +435,7 @@ def unet() -> Training:
 
 
 def super_resolution() -> Training:
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class PixelShuffle(layers.Layer):
         def call(self, x):
@@ -451,7 +455,7 @@ def super_resolution() -> Training:
 
 def image_enhancement() -> Training:
     """Zero-DCE: curves that a network makes are applied again and again."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Conv2D(8, 3, padding="same", activation="relu")(inputs)
     y = layers.Conv2D(8, 3, padding="same", activation="relu")(x)
@@ -464,7 +468,7 @@ def image_enhancement() -> Training:
 
 
 def denoising_autoencoder() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((28, 28, 1))
     x = layers.Conv2D(8, 3, activation="relu", padding="same")(inputs)
     x = layers.MaxPooling2D(2, padding="same")(x)
@@ -478,7 +482,7 @@ def denoising_autoencoder() -> Training:
 
 def point_net() -> Training:
     """Points turned by a matrix that a network makes of them."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     def points(x, width):
         x = layers.Conv1D(width, 1)(x)
@@ -489,12 +493,12 @@ def point_net() -> Training:
     turn = layers.Dense(9, kernel_initializer="zeros", bias_initializer="ones")(y)
     x = ops.matmul(inputs, layers.Reshape((3, 3))(turn))
     x = layers.GlobalMaxPooling1D()(points(points(x, 8), 16))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(32, 3))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(32, 3))
 
 
 def radiance_field() -> Training:
     """NeRF's network: points through a deep MLP with a shortcut in its middle."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((20, 15))
     x = inputs
     for i in range(6):
@@ -506,26 +510,28 @@ def radiance_field() -> Training:
 
 
 def scan_3d() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((12, 12, 8, 1))
     x = layers.Conv3D(8, 3, activation="relu")(inputs)
     x = layers.GroupNormalization(4)(layers.MaxPool3D(2)(x))
     x = layers.Dense(16, activation="relu")(layers.GlobalAveragePooling3D()(x))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(12, 12, 8, 1))
+    return classification(
+        keras.Model(inputs, layers.Dense(4)(x)), numbers(12, 12, 8, 1)
+    )
 
 
 def video_transformer() -> Training:
     """Tubelets of a video by a Conv3D, then a transformer."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input((8, 8, 8, 1))
     x = layers.Reshape((-1, 16))(layers.Conv3D(16, 4, 4)(inputs))
-    x = _encoder(layers, _positions(layers, ops, x, 8, 16), 16)
+    x = encoder_block(layers, _positions(layers, ops, x, 8, 16), 16)
     x = layers.GlobalAveragePooling1D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(8, 8, 8, 1))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(8, 8, 8, 1))
 
 
 def next_frame() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((None, 8, 8, 1))
     x = layers.ConvLSTM2D(8, 3, padding="same", return_sequences=True)(inputs)
     x = layers.Conv3D(1, 3, activation="sigmoid", padding="same")(x)
@@ -537,7 +543,7 @@ def next_frame() -> Training:
 
 def video_features() -> Training:
     """A convolutional network on every frame, then a GRU."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     frame = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
@@ -547,12 +553,12 @@ def video_features() -> Training:
     )
     inputs = keras.Input((5, 8, 8, 3))
     x = layers.GRU(8)(layers.TimeDistributed(frame)(inputs))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(5, 8, 8, 3))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(5, 8, 8, 3))
 
 
 def siamese() -> Training:
     """Two images through one network; the distance decides."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     tower = keras.Sequential(
         [
             keras.Input((16, 16, 1)),
@@ -572,7 +578,7 @@ def siamese() -> Training:
 
 
 def multi_output() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input(_IMAGE)
     x = layers.Flatten()(layers.Conv2D(8, 3, strides=2, activation="relu")(inputs))
     outputs = {
@@ -586,7 +592,7 @@ def multi_output() -> Training:
 
 def switch_transformer() -> Training:
     """Every token goes to the expert that its router likes best."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class Experts(layers.Layer):
         def __init__(self):
@@ -608,12 +614,14 @@ def switch_transformer() -> Training:
     inputs = keras.Input((_LENGTH,), dtype="int32")
     x = layers.Embedding(_WORDS, 16)(inputs)
     x = layers.GlobalAveragePooling1D()(x + Experts()(x))
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), tokens(_WORDS, _LENGTH))
+    return classification(
+        keras.Model(inputs, layers.Dense(4)(x)), tokens(_WORDS, _LENGTH)
+    )
 
 
 def graph_attention() -> Training:
     """One small graph to an example: its nodes, and which of them are neighbours."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     nodes, edges = keras.Input((9, 6)), keras.Input((9, 9))
     x = nodes
     for _ in range(2):
@@ -627,12 +635,12 @@ def graph_attention() -> Training:
     x = layers.GlobalAveragePooling1D()(x)
     model = keras.Model([nodes, edges], layers.Dense(4)(x))
     linked = (numbers(9, 9) > 0).astype(np.float32) + np.eye(9, dtype=np.float32)
-    return _classes(model, (numbers(9, 6), linked))
+    return classification(model, (numbers(9, 6), linked))
 
 
 def speech_recognition() -> Training:
     """Convolutions and a GRU with the CTC loss."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((20, 12))
     x = layers.Conv1D(16, 3, padding="same", activation="relu")(inputs)
     x = layers.Bidirectional(layers.GRU(8, return_sequences=True))(x)
@@ -642,19 +650,19 @@ def speech_recognition() -> Training:
 
 
 def audio_spectrogram() -> Training:
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((512,))
     x = layers.MelSpectrogram(
         fft_length=128, sequence_stride=64, num_mel_bins=16, sampling_rate=1000
     )(inputs)
     x = layers.Conv2D(8, 3, activation="relu")(x[..., None])
     x = layers.GlobalAveragePooling2D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(512))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(512))
 
 
 def wave_net() -> Training:
     """Dilated causal convolutions with gates."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     inputs = keras.Input((32, 1))
     x, skipped = layers.Conv1D(8, 1)(inputs), 0.0
     for rate in (1, 2, 4, 8):
@@ -670,7 +678,7 @@ def wave_net() -> Training:
 
 def distillation() -> Training:
     """A student learns from its labels and from the outputs of a frozen teacher."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class Distiller(keras.Model):
         def __init__(self):
@@ -700,7 +708,7 @@ def distillation() -> Training:
 
 def variational_autoencoder() -> Training:
     """Its mean in place of a sample: the loop over examples draws other numbers."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
 
     class VAE(keras.Model):
         def __init__(self):
@@ -710,7 +718,7 @@ def variational_autoencoder() -> Training:
             self.decoder = layers.Dense(12, activation="sigmoid")
 
         def call(self, x):
-            hidden = self.encoder(x)
+            hidden = self.encoder_block(x)
             mean, spread = self.mean(hidden), self.log_variance(hidden)
             return self.decoder(mean + ops.exp(0.5 * spread)), mean, spread
 
@@ -730,7 +738,7 @@ def variational_autoencoder() -> Training:
 
 def contrastive_batch() -> Training:
     """SimCLR's loss compares all images of a batch: no example has a loss of its own."""
-    keras, layers, ops = _keras()
+    keras, layers, ops = keras_modules()
     model = keras.Sequential(
         [keras.Input((8,)), layers.Dense(8), layers.UnitNormalization()]
     )
@@ -747,12 +755,12 @@ def contrastive_batch() -> Training:
 
 def batch_normalized() -> Training:
     """As keras.io writes it: BatchNormalization that trains."""
-    keras, layers, _ = _keras()
+    keras, layers, _ = keras_modules()
     inputs = keras.Input((40, 1))
     x = layers.Conv1D(8, 3, padding="same")(inputs)
     x = layers.ReLU()(layers.BatchNormalization()(x))
     x = layers.GlobalAveragePooling1D()(x)
-    return _classes(keras.Model(inputs, layers.Dense(4)(x)), numbers(40, 1))
+    return classification(keras.Model(inputs, layers.Dense(4)(x)), numbers(40, 1))
 
 
 def _case(build: Callable[[], Training], name: str, remark: str = "") -> Case:

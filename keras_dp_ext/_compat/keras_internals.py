@@ -295,7 +295,6 @@ _OPTIMIZER_HOOKS = (
     "_all_reduce_sum_gradients",
     "_apply_weight_decay",
     "_backend_update_step",
-    "_check_variables_are_known",
     "_distributed_tf_update_step",
     "_use_weight_decay",
     "iterations",
@@ -324,6 +323,16 @@ def variables_of(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
     Relies on `Optimizer._trainable_variables` (3.10).
     """
     return list(require(optimizer, "_trainable_variables"))
+
+
+def was_built_for(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
+    """Whether a variable is among those that an optimizer was built for.
+
+    Relies on `Optimizer._var_key` and `_trainable_variables_indices` (3.10), which
+    know a variable by any of its replicas.
+    """
+    key = require(optimizer, "_var_key")(variable)
+    return key in require(optimizer, "_trainable_variables_indices")
 
 
 def adam_moments(

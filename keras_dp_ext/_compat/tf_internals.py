@@ -8,6 +8,8 @@ a default: most of this serves checks that must not be left out in silence.
 from __future__ import annotations
 
 import contextlib
+import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -36,28 +38,6 @@ def is_function_graph(graph: Any) -> bool:
 def scratch_graph(name: str) -> Any:
     """A new graph to trace into; it is never run."""
     return function_graph_class()(name)
-
-
-def graph_of_copies(name: str, copy_of: Callable[[Any], Any | None]) -> Any:
-    """A scratch graph in which copies stand for tensors of another graph.
-
-    The gradient function of `tf.custom_gradient` closes over tensors of the forward
-    graph. Where a copy of that graph is differentiated, it must find their copies.
-
-    Relies on `FuncGraph.capture`, through which tensors of other graphs enter (2.16).
-
-    Args:
-        name: Of the graph.
-        copy_of: From a tensor of another graph to what stands for it, or to `None`.
-    """
-
-    class GraphOfCopies(function_graph_class()):  # type: ignore[misc]
-        def capture(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            copy = copy_of(tensor)
-            return super().capture(tensor, *args, **kwargs) if copy is None else copy
-
-    require(function_graph_class(), "capture")
-    return GraphOfCopies(name)
 
 
 def is_control_flow_body(graph: Any) -> bool:
@@ -90,17 +70,26 @@ def outer_graph(graph: Any) -> Any | None:
     return require(graph, "outer_graph") if is_function_graph(graph) else None
 
 
+# For each graph, from its captured placeholders to what they stand for.
+_captures: weakref.WeakKeyDictionary[Any, dict[int, tf.Tensor]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 def captured_from(placeholder: tf.Tensor) -> tf.Tensor | None:
     """What a placeholder of a traced graph stands for outside of it, or `None`.
 
     Relies on `FuncGraph.captures`, pairs of outer and inner tensors (2.16).
     """
-    if not is_function_graph(placeholder.graph):
+    graph = placeholder.graph
+    if not is_function_graph(graph):
         return None
-    for outer, inner in require(placeholder.graph, "captures"):
-        if inner is placeholder:
-            return outer
-    return None
+    known = _captures.setdefault(graph, {})
+    if id(placeholder) not in known:
+        # A graph keeps its tensors, and what one was captured from does not change.
+        for outer, inner in require(graph, "captures"):
+            known[id(inner)] = outer
+    return known.get(id(placeholder))
 
 
 def is_symbolic(tensor: Any) -> bool:
@@ -108,8 +97,12 @@ def is_symbolic(tensor: Any) -> bool:
 
     Relies on `tf.__internal__.EagerTensor` (2.16).
     """
-    eager = require(require(tf, "__internal__"), "EagerTensor")
-    return tf.is_tensor(tensor) and not isinstance(tensor, eager)
+    return tf.is_tensor(tensor) and not isinstance(tensor, _eager_tensor_class())
+
+
+@functools.cache
+def _eager_tensor_class() -> type:
+    return require(require(tf, "__internal__"), "EagerTensor")
 
 
 def tensor_identity(tensor: tf.Tensor) -> int:
@@ -208,13 +201,25 @@ def add_function(graph: Any, function: Any) -> None:
     require(graph, "_add_function_recursive")(function)
 
 
-def registered_gradient(name: str) -> Callable:
-    """The function that a custom gradient was registered with.
+def custom_gradient(op: tf.Operation) -> Callable | None:
+    """The gradient function that `tf.custom_gradient` gave to an op, or `None`.
 
-    Relies on `ops.gradient_registry` (2.16).
+    Relies on the attribute `_gradient_op_type`, on `Operation._gradient_function`, which
+    goes before it, and on `ops.gradient_registry` (2.16).
     """
+    try:
+        name = op.get_attr("_gradient_op_type").decode()
+    except ValueError:
+        return None
     module = _module("tensorflow.python.framework.ops")
-    return require(module, "gradient_registry").lookup(name)
+    function = require(op, "_gradient_function")
+    return function or require(module, "gradient_registry").lookup(name)
+
+
+def set_gradient(op: tf.Operation, function: Callable) -> None:
+    """Gives an op another gradient. Relies on `Operation._gradient_function` (2.16)."""
+    require(op, "_gradient_function")
+    op._gradient_function = function
 
 
 def define_function(

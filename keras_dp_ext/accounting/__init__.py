@@ -23,6 +23,7 @@ from keras_dp_ext.accounting.profile import Profile
 from keras_dp_ext.accounting.rdp import rdp_per_release
 from keras_dp_ext.accounting.records import OneOff, Segment
 from keras_dp_ext.accounting.sampling import (
+    BallsInBins,
     CyclicPoisson,
     FixedOrder,
     FullBatch,
@@ -36,6 +37,7 @@ from keras_dp_ext.accounting.training_plan import TrainingPlan
 from keras_dp_ext.accounting.tuning import draw_runs, tuning_epsilon
 
 __all__ = [
+    "BallsInBins",
     "BestAttack",
     "Claim",
     "CodebookRelease",

@@ -55,7 +55,7 @@ class Account:
                 f"{starts[0] if starts else total} releases are in no segment of the "
                 "ledger, and their cost is unknown. Train with "
                 "`PrivacyAccountant` from the first step on, or call "
-                "`optimizer.open_segment(sampling)` before it. "
+                "`optimizer.declare_sampling(sampling)` before it. "
                 f"Received: total_releases={total}"
             )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_dp_ext._checks import check_in
+from keras_dp_ext.accounting import pld
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.correlated import independent_releases
@@ -28,6 +29,7 @@ from keras_dp_ext.accounting.rdp import (
     rdp_per_release,
 )
 from keras_dp_ext.accounting.sampling import (
+    BallsInBins,
     CyclicPoisson,
     FixedOrder,
     FullBatch,
@@ -86,9 +88,9 @@ def epsilon_rdp(
 def _overflow_delta(entries: list[Entry]) -> float:
     """What lots of fixed capacity add to delta; see `sampling.Poisson`."""
     return sum(
-        count * sampling.overflow_delta
+        sampling.participations(count) * sampling.overflow_delta
         for _, sampling, count in entries
-        if isinstance(sampling, Poisson)
+        if isinstance(sampling, (Poisson, BallsInBins))
     )
 
 
@@ -113,8 +115,7 @@ def _tails(entries: list[Entry], delta: float) -> list[float]:
 def epsilon_pld(entries: Iterable[Entry], delta: float) -> float:
     """Epsilon of all entries together, by privacy loss distributions.
 
-    Tighter than RDP, for releases with Gaussian noise. dp_accounting rounds
-    privacy losses up, so that the figure is a bound.
+    Tighter than RDP, for releases with Gaussian noise; see `pld.py`.
 
     Args:
         entries: Triples of event, sampling and number of releases.
@@ -127,68 +128,42 @@ def epsilon_pld(entries: Iterable[Entry], delta: float) -> float:
         NotImplementedError: If an event or a sampling has no PLD here.
     """
     check_in("delta", delta, "[0, 1]")
-    parts, overflow = pld_parts(entries)
+    parts = pld_parts(entries)
     if not parts or delta == 1:
         return 0.0
-    delta -= overflow
-    if delta <= 0 or any(multiplier == 0 for multiplier, _, _ in parts):
+    if delta <= 0 or any(part.multiplier == 0 for part in parts):
         return math.inf
-    return float(pld_accountant(parts).get_epsilon(delta))
+    delta -= separate_delta(parts)
+    if delta <= 0:
+        return math.inf
+    return float(pld.distribution(parts).get_epsilon_for_delta(delta))
 
 
-def pld_parts(
-    entries: Iterable[Entry],
-) -> tuple[list[tuple[float, float, int]], float]:
-    """What the PLD accountant composes, and what overflow adds to delta.
-
-    Returns:
-        Triples of noise multiplier, sampling rate and count; a delta.
+def pld_parts(entries: Iterable[Entry]) -> list[pld.Part]:
+    """What the PLD accountant composes.
 
     Raises:
         NotImplementedError: If an event or a sampling has no PLD here.
     """
-    entries = spelled_out(entries)
-    parts = [
-        (multiplier, rate, count)
-        for event, sampling, releases in entries
-        for multiplier, rate, count in _gaussians(event, sampling, releases)
-        if count and rate > 0 and not math.isinf(multiplier)
+    return [
+        part
+        for event, sampling, releases in spelled_out(entries)
+        for part in _gaussians(event, sampling, releases)
+        if part.count and part.rate > 0 and not math.isinf(part.multiplier)
     ]
-    return parts, _overflow_delta(entries)
 
 
-def pld_accountant(parts: list[tuple[float, float, int]]) -> Any:
-    """dp_accounting's accountant with all parts composed."""
-    import dp_accounting
-
-    accountant = dp_accounting.pld.PLDAccountant(
-        value_discretization_interval=_discretization(parts)
+def separate_delta(parts: Iterable[pld.Part]) -> float:
+    """What is to be added to the delta of `pld.distribution`."""
+    return sum(
+        part.count * part.sampling.overflow_delta
+        for part in parts
+        if isinstance(part.sampling, BallsInBins)
     )
-    for multiplier, rate, count in parts:
-        gaussian = dp_accounting.GaussianDpEvent(multiplier)
-        accountant.compose(
-            gaussian
-            if rate == 1
-            else dp_accounting.PoissonSampledDpEvent(rate, gaussian),
-            count,
-        )
-    return accountant
 
 
-def _discretization(parts: list[tuple[float, float, int]]) -> float:
-    """dp_accounting's own 1e-4, coarser where the loss is so large that the
-    distribution would not fit into memory."""
-    spread = sum(
-        count * rate * (0.5 / multiplier**2 + 1 / multiplier)
-        for multiplier, rate, count in parts
-    )
-    return max(1e-4, spread / 1e6)
-
-
-def _gaussians(
-    event: Event, sampling: Sampling, releases: int
-) -> list[tuple[float, float, int]]:
-    """(multiplier, rate, compositions) of an entry, or an error."""
+def _gaussians(event: Event, sampling: Sampling, releases: int) -> list[pld.Part]:
+    """An entry as Gaussian releases, or an error."""
     if isinstance(event, ComposedRelease):
         return [
             part
@@ -201,19 +176,19 @@ def _gaussians(
         event = event.as_gaussian() or event
     if not isinstance(event, GaussianRelease):
         raise NotImplementedError(
-            'The accountant "pld" knows Gaussian noise only; use "rdp". '
+            'The accountant "pld" supports Gaussian noise only; use "rdp". '
             f"Received: {type(event).__name__} of {getattr(event, 'noise', event)}"
         )
-    if isinstance(sampling, Poisson):
-        rate = sampling.rate
-    elif isinstance(sampling, (FullBatch, Shuffled)):
-        rate = 1.0
-    else:
-        raise NotImplementedError(
-            'The accountant "pld" does not know this sampling; use "rdp". '
-            f"Received: sampling={sampling}"
-        )
-    return [(event.noise_multiplier, rate, sampling.participations(releases))]
+    if isinstance(sampling, (FullBatch, Shuffled)):
+        count = sampling.participations(releases)
+        return [pld.Part(event.noise_multiplier, Poisson(1.0), count)]
+    if isinstance(sampling, (Poisson, BallsInBins)):
+        count = sampling.participations(releases)
+        return [pld.Part(event.noise_multiplier, sampling, count)]
+    raise NotImplementedError(
+        'The accountant "pld" does not support this sampling; use "rdp". '
+        f"Received: sampling={sampling}"
+    )
 
 
 def spelled_out(entries: Iterable[Entry]) -> list[Entry]:

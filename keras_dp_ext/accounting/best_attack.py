@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from keras_dp_ext._checks import check_in
-from keras_dp_ext.accounting import accountants
+from keras_dp_ext.accounting import accountants, pld
 
 #: The false positive rates for which reports tell the greatest true positive rate.
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
@@ -237,21 +237,22 @@ def percent(share: float) -> str:
 
 def _pld_profile(entries: list, delta: float) -> PrivacyProfile | None:
     """`None` if there is no privacy at all."""
-    parts, overflow = accountants.pld_parts(entries)
+    parts = accountants.pld_parts(entries)
     if not parts:
-        return PrivacyProfile(np.zeros(1), np.full(1, overflow))
-    if any(multiplier == 0 for multiplier, _, _ in parts):
+        return PrivacyProfile(np.zeros(1), np.zeros(1))
+    if any(part.multiplier == 0 for part in parts):
         return None
-    accountant = accountants.pld_accountant(parts)
-    left = delta - overflow
+    losses = pld.distribution(parts)
+    separate = accountants.separate_delta(parts)
+    left = delta - separate
     least = min(_LEAST_DELTA, left / 2) if left > 0 else _LEAST_DELTA
-    ends = (accountant.get_epsilon(d) for d in (least, max(least, delta)))
+    ends = (losses.get_epsilon_for_delta(d) for d in (least, max(least, delta)))
     # e^epsilon must be a float.
     end = next((e for e in ends if e < 700), None)
     if end is None:
         return None
     epsilons = np.linspace(0.0, end, _POINTS)
-    deltas = np.asarray(accountant.get_delta(epsilons)) + overflow
+    deltas = np.asarray(losses.get_delta_for_epsilon(epsilons)) + separate
     return PrivacyProfile(epsilons, np.clip(deltas, 0.0, 1.0))
 
 

@@ -70,7 +70,8 @@ def epsilon(
         epochs: Passes over the data.
         steps: Number of updates, in place of epochs.
         sampling: How batches are drawn: "poisson" (`dp.data.poisson_batches`),
-            "shuffled" (arrays in `model.fit`), "with-replacement" or "full-batch".
+            "balls-in-bins", "shuffled" (arrays in `model.fit`), "with-replacement" or
+            "full-batch".
 
     Returns:
         Epsilon, possibly infinite.
@@ -143,7 +144,7 @@ def calibrate(
         epochs,
         steps,
         sampling,
-        overflow_delta=OVERFLOW_DELTA if sampling == "poisson" else 0.0,
+        overflow_delta=OVERFLOW_DELTA,
     )
     return calibrate_noise(
         GaussianRelease,

@@ -13,7 +13,8 @@ from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.events import Event
 from keras_dp_ext.accounting.sampling import Sampling
 
-_LARGEST = 2**40
+#: Where the search for the number of releases that a budget allows ends.
+MOST_RELEASES = 2**40
 
 
 def calibrate_noise(
@@ -107,7 +108,7 @@ def calibrate_releases(
     epsilon_of: Callable[[int], float],
     target_epsilon: float,
     at_least: int = 0,
-    at_most: int = _LARGEST,
+    at_most: int = MOST_RELEASES,
 ) -> int:
     """The greatest number of releases whose epsilon is at most the target.
 

@@ -45,15 +45,8 @@ class Claim:
 
         More than one only where the claim holds a `ScheduledRelease`.
         """
-        scheduled = [
-            event
-            for event in (self.proven, self.published)
-            if isinstance(event, events.ScheduledRelease)
-        ]
-        cuts = {
-            cut for event in scheduled for cut in event.starts if start < cut < stop
-        }
-        edges = [start, *sorted(cuts), stop]
+        cuts = sorted(cut for cut in self._changes if start < cut < stop)
+        edges = [start, *cuts, stop]
         return [
             (self._at(first), last - first) for first, last in itertools.pairwise(edges)
         ]
@@ -73,6 +66,10 @@ class Claim:
             done += count
         return entries
 
+    def check_changes(self, sampling: Sampling, start: int) -> None:
+        """Raises if a schedule changes within what `sampling` counts as one."""
+        self.sampled(sampling, start, max([start, *self._changes]) + 1)
+
     def to_dp_event(self, sampling: Sampling, releases: int = 1) -> Any:
         """The first `releases` of this claim, proven, as a `dp_accounting.DpEvent`.
 
@@ -83,6 +80,16 @@ class Claim:
 
         entries = self.sampled(sampling, 0, releases)
         return to_dp_event([(c.proven, s, count) for c, s, count in entries])
+
+    @property
+    def _changes(self) -> set[int]:
+        """Release numbers from which on something else is released."""
+        return {
+            start
+            for event in (self.proven, self.published)
+            if isinstance(event, events.ScheduledRelease)
+            for start in event.starts
+        }
 
     def _at(self, release: int) -> Claim:
         def one(event: Any) -> Any:

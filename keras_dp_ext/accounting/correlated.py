@@ -26,7 +26,8 @@ contributes nothing ("zero-out"), as groups and orders depend on the number of e
 from __future__ import annotations
 
 from keras_dp_ext.accounting import participation
-from keras_dp_ext.accounting.events import CorrelatedRelease, Event, GaussianRelease
+from keras_dp_ext.accounting.coverage import check_covered
+from keras_dp_ext.accounting.events import CorrelatedRelease, GaussianRelease
 from keras_dp_ext.accounting.sampling import (
     CyclicPoisson,
     FixedOrder,
@@ -77,32 +78,3 @@ def independent_releases(
 
 def _gaussian(run: CorrelatedRelease, sensitivity: float) -> GaussianRelease:
     return GaussianRelease(run.noise_multiplier / sensitivity)
-
-
-def check_covered(event: Event, sampling: Sampling) -> None:
-    """Raises unless the cost of an event on this sampling is known.
-
-    Raises:
-        ValueError: For correlated noise on a sampling that its proof does not cover.
-    """
-    if not isinstance(event, CorrelatedRelease):
-        return
-    if isinstance(sampling, (FixedOrder, Shuffled, FullBatch)):
-        return
-    bands, name = event.noise.strategy_bands, type(event.noise).__name__
-    if isinstance(sampling, CyclicPoisson) and bands is not None:
-        if bands <= sampling.cycle:
-            return
-        raise ValueError(
-            f"Noise of {bands} bands needs a cycle of at least as many releases: pass "
-            f"`cycle={bands}` to `dp.data.cyclic_poisson_batches`, or use "
-            f"`bands={sampling.cycle}`. Received: {sampling.describe()}"
-        )
-    remedy = "`dp.data.fixed_order_batches`"
-    if bands is not None:
-        remedy = f"`dp.data.cyclic_poisson_batches(..., cycle={bands})` or {remedy}"
-    raise ValueError(
-        f"What {name} noise costs on this sampling is not proven: noise that is "
-        "correlated over releases needs to know how far apart an example's "
-        f"participations are. Train on {remedy}. Received: {sampling.describe()}"
-    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_dp_ext.accounting import accountants
+from keras_dp_ext.accounting.sampling import BallsInBins
 
 
 def to_dp_event(entries: Iterable[accountants.Entry]) -> Any:
@@ -38,7 +39,10 @@ def to_dp_event(entries: Iterable[accountants.Entry]) -> Any:
     import dp_accounting
 
     try:
-        parts, overflow = accountants.pld_parts(entries)
+        parts = accountants.pld_parts(entries)
+        overflow = sum(part.count * part.sampling.overflow_delta for part in parts)
+        if any(isinstance(part.sampling, BallsInBins) for part in parts):
+            raise NotImplementedError("Received: balls in bins")
     except NotImplementedError as error:
         raise NotImplementedError(
             "dp_accounting has events for Gaussian noise under Poisson sampling, full "
@@ -53,8 +57,8 @@ def to_dp_event(entries: Iterable[accountants.Entry]) -> Any:
             stacklevel=3,
         )
     composed = [
-        dp_accounting.SelfComposedDpEvent(_one(multiplier, rate), count)
-        for multiplier, rate, count in parts
+        dp_accounting.SelfComposedDpEvent(_one(part.multiplier, part.rate), part.count)
+        for part in parts
     ]
     if not composed:
         return dp_accounting.NoOpDpEvent()

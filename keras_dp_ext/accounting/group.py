@@ -13,7 +13,7 @@ from keras_dp_ext.accounting import accountants
 from keras_dp_ext.accounting.accountants import Entry
 from keras_dp_ext.accounting.conversion import epsilon_from_rdp
 from keras_dp_ext.accounting.rdp import rdp_per_release
-from keras_dp_ext.accounting.sampling import Poisson, WithReplacement
+from keras_dp_ext.accounting.sampling import BallsInBins, Poisson, WithReplacement
 
 RULES = ("best", "renyi", "chain")
 
@@ -133,5 +133,5 @@ def _chain(entries: list[Entry], delta: float, size: int) -> float:
 
 def _has_delta_of_its_own(sampling: object) -> bool:
     return isinstance(sampling, WithReplacement) or (
-        isinstance(sampling, Poisson) and sampling.overflow_delta > 0
+        isinstance(sampling, (Poisson, BallsInBins)) and sampling.overflow_delta > 0
     )

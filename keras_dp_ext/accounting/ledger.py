@@ -90,9 +90,11 @@ class Ledger:
             sampling: How its examples are chosen.
 
         Raises:
-            ValueError: If a segment that was opened later exists already.
+            ValueError: If a segment that was opened later exists already, or if the
+                claim changes where this sampling has no bound.
         """
         start = int(start_release)
+        claim.check_changes(sampling, start)
         with self._lock:
             segments = self._account.segments
             if start < (segments[-1].start if segments else 0):
@@ -150,19 +152,19 @@ class Ledger:
             self._account.add_notes(uncovered=[what])
 
     def add_assumption(self, what: str) -> None:
-        """Notes something that the figures rest on and that nobody has verified."""
+        """Notes something that the figures rely on and that was not verified."""
         with self._lock:
             self._account.add_notes(assumed=[what])
 
     def declare(self, sampling: Sampling) -> None:
-        """States how the batches were drawn wherever nobody knew it.
+        """Says how batches were drawn, for all releases of which that is unknown.
 
-        It is believed: the epsilon holds if it is true.
+        It is believed: epsilon holds if it is true.
         """
         if sampling.unit != "example":
             raise ValueError(
-                "Argument `sampling` must be about examples: rows of batches that "
-                "nobody knew were bounded one by one, not person by person. Received: "
+                "Argument `sampling` must have the unit `example`: the rows of these "
+                "batches were bounded one by one, not person by person. Received: "
                 f"sampling={sampling} with unit={sampling.unit}"
             )
         with self._lock:
@@ -188,8 +190,8 @@ class Ledger:
         unknown = sum(s.count for s in streams if isinstance(s.sampling, Unknown))
         if unknown:
             raise ValueError(
-                f"{unknown} releases were made on batches of which nobody knows how "
-                "they were drawn, so that their cost is unknown. If you know it, say "
+                f"The cost of {unknown} releases is unknown, because nobody knows how "
+                "their batches were drawn. If you do, call "
                 "`optimizer.ledger.declare(sampling)` with a "
                 "`keras_dp_ext.accounting.Sampling`."
             )
@@ -229,7 +231,7 @@ class Ledger:
         return figure_epsilon(entries, figure, delta, accountant, **options)
 
     def to_dp_event(self, total_releases: int | None = None) -> Any:
-        """All that is proven here as one `dp_accounting.DpEvent`, to check us by.
+        """All that is proven here as one `dp_accounting.DpEvent`, to check our figures with.
 
         See `dp_events.to_dp_event`, also for what it raises.
         """
@@ -256,7 +258,7 @@ class Ledger:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the figures rest on that nobody has verified."""
+        """What the figures rely on and nobody has verified."""
         return tuple(self._account.assumed)
 
     # Saving -----------------------------------------------------------------
@@ -327,7 +329,7 @@ class Ledger:
         return self._of(union), total
 
     def restore(self, saved: Ledger, saved_total: int) -> int:
-        """Takes over what a checkpoint has spent, beside what is known already.
+        """Adds what a checkpoint has spent to what is known already.
 
         What is released from now on has a new id: the training that wrote the
         checkpoint may go on with the old one.
@@ -391,7 +393,7 @@ def _from_anywhere(segment: Segment) -> Sampling:
     unknown_place = segment.claim.proven.is_run and isinstance(
         segment.sampling, Shuffled
     )
-    return FullBatch() if unknown_place else segment.sampling
+    return FullBatch(unit=segment.sampling.unit) if unknown_place else segment.sampling
 
 
 def stated_sampling(sampling: Sampling) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from keras_dp_ext.accounting.figures import figure_epsilon
 from keras_dp_ext.accounting.records import LedgerEntry
-from keras_dp_ext.accounting.sampling import Shuffled
 
 
 def epsilon_of(
@@ -95,10 +94,8 @@ def entries_of(optimizer: Any, releases: int | None = None) -> list[LedgerEntry]
         # It cannot be told which release was sampled how: the claim holds.
         return entries
     (sampling,) = samplings
-    if isinstance(sampling, Shuffled):
-        # One participation in an epoch may each time be in the release with the
-        # least noise: counts by noise must not be divided by the epoch.
-        sampling = dataclasses.replace(sampling, steps_per_epoch=1)
+    # One participation in an epoch may each time be in the release with the least noise.
+    sampling = sampling.in_any_order()
     return [entry for entry in entries if entry[0] != claim] + [
         (dataclasses.replace(claim, proven=event), sampling, count)
         for event, count in recorded

@@ -64,8 +64,8 @@ def every(noise: CorrelatedNoise, steps: int, period: int) -> float:
     period = min(period, _power_of_two(steps))
     if not noise.is_toeplitz and period * _power_of_two(steps) > _MOST_NUMBERS:
         raise ValueError(
-            f"A tree over {steps} releases, of which every {period}-th may be an "
-            "example's, is too large to find its sensitivity. Use `dp.noise.Banded` or "
+            f"A tree over {steps} releases, with an example in every {period}th, is too "
+            "large to compute its sensitivity. Use `dp.noise.Banded` or "
             f"`dp.noise.BufferedToeplitz`. Received: noise={noise}"
         )
     squares = _every_squared(noise.with_scale(1.0), _power_of_two(steps), period)
@@ -123,8 +123,8 @@ def _once_squared_by_blocks(noise: CorrelatedNoise, steps: int, length: int) -> 
         return -(-steps // length) * every(noise, min(steps, length), length) ** 2
     if steps > _LARGEST_MATRIX:
         raise ValueError(
-            f"A tree over {steps} releases of shuffled data is too large to find its "
-            "sensitivity. Begin a new tree with each pass: "
+            f"A tree over {steps} releases of shuffled data is too large to compute "
+            "its sensitivity. Begin a new tree with each pass: "
             f"TreeAggregation(restart_every={length}), or train on "
             f"`dp.data.fixed_order_batches`. Received: noise={noise}"
         )

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from keras_dp_ext.accounting import balls_in_bins
+from keras_dp_ext.accounting.coverage import as_gaussian, check_covered
 from keras_dp_ext.accounting.events import (
     CodebookRelease,
     ComposedRelease,
@@ -22,6 +24,7 @@ from keras_dp_ext.accounting.events import (
     NoiseRelease,
 )
 from keras_dp_ext.accounting.sampling import (
+    BallsInBins,
     FullBatch,
     Poisson,
     Sampling,
@@ -49,11 +52,12 @@ _POWER_BLOCKS = (
 def rdp_per_release(
     event: Event, sampling: Sampling, orders: npt.ArrayLike, tail: float = 0.0
 ) -> np.ndarray:
-    """RDP of one release (for `Shuffled`: of one participation), at each order.
+    """RDP of one release (for `Shuffled` and `BallsInBins`: of one pass), at each order.
 
     - `Poisson`: amplified by sampling. Gaussian noise by dp_accounting, any other
       noise by Lemma 4 of Nasr et al. with the factor 1 / (a - 1).
     - `FullBatch`, `Shuffled`: not amplified.
+    - `BallsInBins`: amplified, for Gaussian noise; see `balls_in_bins.py`.
     - `WithReplacement`: see `with_replacement`, which also needs `tail`.
 
     Args:
@@ -81,6 +85,13 @@ def rdp_per_release(
         result = _poisson(event, sampling.rate, tuple(orders))
     elif isinstance(sampling, (FullBatch, Shuffled)):
         result = _poisson(event, 1.0, tuple(orders))
+    elif isinstance(sampling, BallsInBins):
+        check_covered(event, sampling)
+        gaussian = as_gaussian(event)
+        assert gaussian is not None
+        result = balls_in_bins.rdp_of_pass(
+            gaussian.noise_multiplier, sampling.steps_per_epoch, orders
+        )
     elif isinstance(sampling, WithReplacement):
         result = with_replacement(event, sampling, orders, tail)
     else:

@@ -36,6 +36,10 @@ class Sampling(Value):
     def _zero_out(self) -> str:
         return f"zero-out: replace one {self.unit} by one that contributes nothing"
 
+    def _public_size(self, what_follows: str) -> str:
+        drawn = "people" if self.unit == "person" else "examples"
+        return f"the number of {drawn}, from which {what_follows}, is public"
+
     def participations(self, releases: int) -> int:
         """In how many of `releases` one example can take part, at most."""
         return releases
@@ -54,6 +58,14 @@ class Sampling(Value):
         coming closer to an example's last participation than usual."""
         return 1
 
+    def in_any_order(self) -> Sampling:
+        """A bound that holds for some of the releases, whichever these are.
+
+        An example may have its participations just there: counts must not be divided
+        by the length of a pass.
+        """
+        return self
+
     def if_poisson(self) -> Sampling:
         """Poisson sampling at the same rate, which the papers assume."""
         return self
@@ -71,8 +83,9 @@ class Poisson(Sampling):
         rate: The probability `q` that one example takes part in one release.
         overflow_delta: What each release adds to delta because the lot has a
             fixed capacity (`data.poisson_batches` drops examples of a lot that
-            overflows; the proof is in `data/sampling/capacity.py`). An accountant must
-            convert to epsilon at `delta - releases * overflow_delta`.
+            overflows; the proof is in `data/sampling/capacity.py`): `rate` times the
+            probability that the others fill the lot. An accountant must convert to
+            epsilon at `delta - releases * overflow_delta`, or know better (`pld.py`).
         rate_from_size: Whether the rate was derived from the number of examples. It
             then changes if one is added, and what is proven is about neighbours of
             equal size.
@@ -86,11 +99,7 @@ class Poisson(Sampling):
     def adjacency(self) -> str:
         if not self.rate_from_size:
             return super().adjacency
-        drawn = "people" if self.unit == "person" else "examples"
-        return (
-            f"{self._zero_out} (the number of {drawn}, from which the sampling rate "
-            "follows, is public)"
-        )
+        return f"{self._zero_out} ({self._public_size('the sampling rate follows')})"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,6 +169,9 @@ class Shuffled(Sampling):
     def period(self) -> int:
         return self.steps_per_epoch
 
+    def in_any_order(self) -> Sampling:
+        return dataclasses.replace(self, steps_per_epoch=1)
+
     def participations(self, releases: int) -> int:
         return -(-releases // self.steps_per_epoch)
 
@@ -178,6 +190,66 @@ class Shuffled(Sampling):
         return (
             f"shuffled batches, {self.steps_per_epoch} releases in an epoch: one "
             "participation per epoch, no amplification"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class BallsInBins(Sampling):
+    """Each example in one of the releases of a pass, independently and at random.
+
+    Every pass draws anew. Amplifies Gaussian noise (`balls_in_bins.py`); other noise, and
+    noise that changes within a pass, are refused.
+
+    Attributes:
+        steps_per_epoch: Releases in a pass: the bins.
+        overflow_delta: What each pass adds to delta because lots have a fixed capacity.
+        steps_from_size: Whether the number of releases was derived from the number of
+            examples. What is proven is then about neighbours of equal size.
+    """
+
+    steps_per_epoch: int
+    overflow_delta: float = 0.0
+    steps_from_size: bool = dataclasses.field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("steps_per_epoch", self.steps_per_epoch)
+        check_in("overflow_delta", self.overflow_delta, "[0, 1]")
+
+    @property
+    def adjacency(self) -> str:
+        if not self.steps_from_size:
+            return super().adjacency
+        return f"{self._zero_out} ({self._public_size('steps of a pass follow')})"
+
+    @property
+    def period(self) -> int:
+        return self.steps_per_epoch
+
+    def in_any_order(self) -> Sampling:
+        return dataclasses.replace(self, steps_per_epoch=1)
+
+    def participations(self, releases: int) -> int:
+        return -(-releases // self.steps_per_epoch)
+
+    def windows(self, start: int, stop: int) -> list[int]:
+        if start % self.steps_per_epoch:
+            # An example that was not in the first half of a pass is in the second one.
+            raise ValueError(
+                "What is released on balls in bins must stay the same for whole passes "
+                f"of {self.steps_per_epoch} steps: let a noise schedule change between "
+                "them, or train on `dp.data.poisson_batches`. Received: a change after "
+                f"{start} steps"
+            )
+        return [stop - start]
+
+    def if_poisson(self) -> Sampling:
+        return Poisson(1.0 / self.steps_per_epoch, unit=self.unit)
+
+    def describe(self) -> str:
+        return (
+            f"balls in bins, each {self.unit} in one of {self.steps_per_epoch} releases "
+            "of a pass, at random"
         )
 
 
@@ -209,6 +281,9 @@ class FixedOrder(Sampling):
     @property
     def period(self) -> int:
         return self.steps_per_epoch
+
+    def in_any_order(self) -> Sampling:
+        return dataclasses.replace(self, steps_per_epoch=1)
 
     def participations(self, releases: int) -> int:
         return -(-releases // self.steps_per_epoch)
@@ -250,15 +325,14 @@ class CyclicPoisson(Sampling):
 
     @property
     def adjacency(self) -> str:
-        drawn = "people" if self.unit == "person" else "examples"
-        return (
-            f"{self._zero_out} (the number of {drawn}, from which the groups follow, "
-            "is public)"
-        )
+        return f"{self._zero_out} ({self._public_size('the groups follow')})"
 
     @property
     def period(self) -> int:
         return self.cycle
+
+    def in_any_order(self) -> Sampling:
+        return dataclasses.replace(self, cycle=1)
 
     def participations(self, releases: int) -> int:
         return -(-releases // self.cycle)

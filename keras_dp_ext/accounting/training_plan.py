@@ -8,6 +8,7 @@ import math
 from keras_dp_ext._checks import check_count, check_not_negative, check_one_of
 from keras_dp_ext._names import SAMPLINGS
 from keras_dp_ext.accounting.sampling import (
+    BallsInBins,
     CyclicPoisson,
     FixedOrder,
     FullBatch,
@@ -29,9 +30,10 @@ class TrainingPlan:
         epochs: Passes over the data.
         steps: Number of updates, in place of epochs.
         sampling: One of `SAMPLINGS`: "poisson" as `dp.data.poisson_batches`,
-            "shuffled" as arrays in `model.fit`, "cyclic-poisson" and "fixed-order" as
-            the functions of these names, for correlated noise.
-        overflow_delta: What `poisson_batches` may add to delta in each step.
+            "shuffled" as arrays in `model.fit`, "balls-in-bins" as the function of this
+            name, "cyclic-poisson" and "fixed-order" likewise, for correlated noise.
+        overflow_delta: What samplers may add to delta in each step; balls in bins, in
+            each pass.
         cycle: For "cyclic-poisson": how many groups take turns.
     """
 
@@ -60,7 +62,7 @@ class TrainingPlan:
     @property
     def steps_per_epoch(self) -> int:
         """As the data pipelines of this package have it."""
-        if self.sampling in ("poisson", "with-replacement"):
+        if self.sampling in ("poisson", "with-replacement", "balls-in-bins"):
             return lots_per_epoch(self.num_examples, self.batch_size)
         if self.sampling == "cyclic-poisson":
             cycles = self.num_examples / self.batch_size / self.cycle
@@ -100,6 +102,10 @@ class TrainingPlan:
             return Shuffled(self.steps_per_epoch, rate)
         if self.sampling == "with-replacement":
             return WithReplacement(self.batch_size, self.num_examples)
+        if self.sampling == "balls-in-bins":
+            return BallsInBins(
+                self.steps_per_epoch, self.overflow_delta, steps_from_size=True
+            )
         if self.sampling == "fixed-order":
             return FixedOrder(self.steps_per_epoch)
         if self.sampling == "cyclic-poisson":

@@ -135,7 +135,7 @@ def audit_fit(
     if adjacency == "zero-out":
         if null is None:
             raise ValueError(
-                "Argument `null` must be given where no array has floating numbers: "
+                "Argument `null` must be given where no array has floating-point numbers: "
                 "an example without a gradient. Received: null=None"
             )
         base = _run(train, arrays, null, Replay(seed, max_releases), rows)

@@ -17,7 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
-from keras_dp_ext.accounting.sampling import CyclicPoisson, FixedOrder, Shuffled
+from keras_dp_ext.accounting.sampling import (
+    BallsInBins,
+    CyclicPoisson,
+    FixedOrder,
+    Shuffled,
+)
 from keras_dp_ext.audit.release_tape import ReleaseTape
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
 from keras_dp_ext.data.sampling import pipeline
@@ -212,7 +217,7 @@ class Replay:
         if isinstance(label.sampling, CyclicPoisson):
             # Of one group of examples, the first, whose turn comes every so often.
             groups = groups[:: label.sampling.cycle]
-        if isinstance(label.sampling, (FixedOrder, Shuffled)):
+        if isinstance(label.sampling, (BallsInBins, FixedOrder, Shuffled)):
             groups = lots.reshape([1, -1])
         # A person has a few rows side by side, and none of another person's.
         each = label.rows_per_unit

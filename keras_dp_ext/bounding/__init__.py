@@ -3,8 +3,9 @@
 # None of these imports TensorFlow before it bounds a gradient.
 from keras_dp_ext.bounding.base import AdaptiveBound, Bound, get
 from keras_dp_ext.bounding.codebook import Codebook
+from keras_dp_ext.bounding.ellipsoid_clip import EllipsoidClip
 from keras_dp_ext.bounding.empirical import EmpiricalDistribution
-from keras_dp_ext.bounding.encoded import Encoding
+from keras_dp_ext.bounding.encoding import Encoding
 from keras_dp_ext.bounding.l1_clip import L1Clip
 from keras_dp_ext.bounding.l2_clip import L2Clip
 from keras_dp_ext.bounding.normalized import Normalized
@@ -17,6 +18,7 @@ __all__ = [
     "AdaptiveBound",
     "Bound",
     "Codebook",
+    "EllipsoidClip",
     "EmpiricalDistribution",
     "Encoding",
     "L1Clip",

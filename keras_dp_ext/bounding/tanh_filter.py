@@ -26,7 +26,6 @@ class TanhFilter(Bound):
         slope: Factor before the tangent's argument; 0.5 is the paper's Eq. 4.
         l2_norm_clip: L2 norm of a filtered row. `None` leaves rows as they are, as
             the paper does: their norm is then `c * sqrt(n)` for `n` parameters.
-        chunk_bytes: How much memory a chunk of per-example gradients may take.
 
     Example:
 
@@ -43,7 +42,6 @@ class TanhFilter(Bound):
     active_range: float = 1.0
     slope: float = 1.0
     l2_norm_clip: float | None = 1.0
-    chunk_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("output_range", "active_range", "slope"):
@@ -58,19 +56,14 @@ class TanhFilter(Bound):
                     f"`l2_norm_clip`. Received: output_range={self.output_range}, "
                     f"l2_norm_clip={self.l2_norm_clip}"
                 )
-        if self.chunk_bytes is not None and not self.chunk_bytes > 0:
-            raise ValueError(
-                "Argument `chunk_bytes` must be a positive number of bytes or None. "
-                f"Received: chunk_bytes={self.chunk_bytes}"
-            )
 
     def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
-        from keras_dp_ext.bounding.tanh import tanh_rows
+        from keras_dp_ext.bounding.tanh_rows import tanh_rows
 
         rows = tanh_rows(
             self.output_range, self.active_range, self.slope, self.l2_norm_clip
         )
-        return gradients.sum_of(rows, self.chunk_bytes, result_shapes=gradients.shapes)
+        return gradients.sum_of(rows, result_shapes=gradients.shapes)
 
     def sensitivity(self, num_parameters: int) -> L2Sensitivity:
         if self.l2_norm_clip is not None:

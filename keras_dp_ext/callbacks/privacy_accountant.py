@@ -170,7 +170,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if not self._opened:
             return
-        self._optimizer().on_claim_change(None)
+        self._optimizer()._on_claim_change(None)
         # The sampling of what follows may be unknown: it counts as full
         # participations. If there is nothing, nothing is recorded.
         self._optimizer()._open_segment(FullBatch(), self._context)
@@ -273,7 +273,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
 
     @property
     def _mechanism(self) -> Any:
-        return getattr(self._optimizer(), "mechanism", None)
+        return self._optimizer().mechanism
 
     def _open_segment(self) -> None:
         optimizer = self._optimizer()
@@ -309,7 +309,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
             accountant=self.accountant,
             target_epsilon=self.target_epsilon,
         )
-        optimizer.on_claim_change(self._check_target)
+        optimizer._on_claim_change(self._check_target)
         self._check_target()
 
     def _check_target(self) -> None:
@@ -330,7 +330,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def _affordable(self) -> int:
         """The number of releases that the target allows, at most those planned."""
         spent, plan = self.releases, self.params or {}
-        planned = calibration._LARGEST
+        planned = calibration.MOST_RELEASES
         if plan.get("steps") and plan.get("epochs"):
             accumulation = self._optimizer().gradient_accumulation_steps or 1
             lots = math.ceil(plan["steps"] * plan["epochs"] / accumulation)

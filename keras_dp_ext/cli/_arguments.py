@@ -45,8 +45,8 @@ def add_noise(group: Any) -> None:
     )
 
 
-def add_delta_and_accountant(group: Any, counted: str) -> None:
-    """Adds `--delta` and `--accountant`."""
+def add_delta_and_accountant(group: Any, counted: str, of_recipe: bool = False) -> None:
+    """Adds `--delta` and `--accountant`, which a recipe may choose."""
     group.add_argument(
         "--delta",
         type=number,
@@ -55,8 +55,9 @@ def add_delta_and_accountant(group: Any, counted: str) -> None:
     group.add_argument(
         "--accountant",
         choices=("rdp", "pld"),
-        default="rdp",
-        help="default: rdp. pld is tighter, for gaussian noise",
+        default=None if of_recipe else "rdp",
+        help=("default: that of the recipe, or " if of_recipe else "default: ")
+        + "rdp. pld is tighter, for gaussian noise",
     )
 
 

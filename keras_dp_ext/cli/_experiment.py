@@ -52,7 +52,7 @@ def load_data(settings: Settings) -> DataSet:
     data = load(
         settings.dataset, settings.data_dir, settings.target, settings.user_column
     )
-    model = find_recipe(data.name, settings.model).model
+    model = find_recipe(data.name, settings.model, settings.mechanism).model
     return with_features(model, data, settings.cache_dir)
 
 
@@ -88,7 +88,7 @@ class Experiment:
         self.accountant = PrivacyAccountant(
             delta=self.delta,
             target_epsilon=settings.budget,
-            accountant=settings.accountant,
+            accountant=self.recipe.accountant,
         )
 
     def _lots(self) -> Any:
@@ -248,7 +248,7 @@ class Experiment:
                 self.steps_per_epoch * self.recipe.epochs,
                 target_epsilon=self.settings.budget,
                 delta=self.delta,
-                accountant=self.settings.accountant,
+                accountant=self.recipe.accountant,
                 others=[(p.claim.proven, p.sampling, p.releases) for p in spent],
             )
         return self._arguments_at(multiplier)
@@ -318,7 +318,10 @@ def _with_settings(recipe: Recipe, settings: Settings) -> Recipe:
     """The recipe, with everything that was asked for put in."""
     changes: dict[str, Any] = {
         name: getattr(settings, name)
-        for name in ("epochs", "batch_size", "learning_rate", "optimizer")
+        for name in (
+            *("epochs", "batch_size", "learning_rate", "optimizer"),
+            "accountant",
+        )
         if getattr(settings, name) is not None
     }
     if settings.learning_rate is not None and recipe.final_learning_rate is not None:

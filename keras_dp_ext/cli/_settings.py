@@ -67,7 +67,7 @@ class Settings:
     target_epsilon: float | None = None
     noise_multiplier: float | None = None
     delta: float | None = None
-    accountant: str = "rdp"
+    accountant: str | None = None
     epochs: int | None = None
     batch_size: int | None = None
     accumulation_steps: int = 1
@@ -196,7 +196,8 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         metavar="NAME",
         help="a preset (tanh_cnn, small_cnn, cifar_cnn, pca_mlp, mlp, linear, "
         "embedding_bag, bag_of_words, binned_linear, scatter_linear, "
-        "scatter_normalized, scatter_random, scatter_cnn), or module:function, called with the data set",
+        "scatter_normalized, scatter_random, scatter_cnn), or "
+        "module:function, called with the data set",
     )
     privacy = parser.add_argument_group("privacy")
     if not several:
@@ -211,7 +212,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
     )
     if not several:
         add_noise_multiplier(privacy, ", in place of a target")
-    add_delta_and_accountant(privacy, "examples (or people)")
+    add_delta_and_accountant(privacy, "examples (or people)", of_recipe=not several)
     privacy.add_argument(
         "--l2-norm-clip", type=number, metavar="C", help="bound of one example"
     )

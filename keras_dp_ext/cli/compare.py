@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import dataclasses
 import json
 import statistics
 import sys
@@ -77,7 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     make_directory(directory)
     import_tensorflow()
     from keras_dp_ext.cli import _experiment, _report
+    from keras_dp_ext.presets import default_model
 
+    # One model for all, though each mechanism alone may have another default.
+    name = Path(arguments.dataset).stem
+    model = arguments.model or default_model(name, *arguments.mechanisms)
+    settings = [dataclasses.replace(setting, model=model) for setting in settings]
     rows: list[dict[str, Any]] = []
     with contextlib.redirect_stdout(sys.stderr):
         data = _experiment.load_data(settings[0])

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   keras-dp train                          (digits, embedded; less than a minute)
   keras-dp train --dataset mnist --target-epsilon 3 --delta 1e-5
-  keras-dp train --dataset cifar10 --target-epsilon 3 --accountant pld
+      (98.6%; a minute of processor time for features, a minute to train)
+  keras-dp train --dataset fashion_mnist --target-epsilon 3 --delta 1e-5
+      (89.6%; as long)
+  keras-dp train --dataset cifar10 --target-epsilon 3 --delta 1e-5
       (70%; a few minutes for features, a minute of processor time to train)
-  keras-dp train --dataset fashion_mnist --model scatter_normalized --accountant pld
+  keras-dp train --dataset mnist --model tanh_cnn     (a network on the images)
   keras-dp train --dataset mnist --model pca_mlp --target-epsilon 2
   keras-dp train --dataset adult --mechanism encoding --noise student-t
   keras-dp train --dataset table.csv --target column --target-epsilon 3
@@ -101,6 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         experiment = _experiment.Experiment(settings, data, model)
         if former is None:
             _remove_earlier(directory)
+        # What the recipe chose, too: another version may have another default.
+        chosen = experiment.recipe
+        settings = dataclasses.replace(
+            settings, model=chosen.model, accountant=chosen.accountant
+        )
         settings.write(directory / SETTINGS_FILE)
         if not arguments.quiet:
             print(_introduction(experiment))

@@ -5,6 +5,7 @@ from keras_dp_ext.data.layers.private_normalization import PrivateNormalization
 from keras_dp_ext.data.layers.private_pca import PrivatePCA
 from keras_dp_ext.data.layers.scattering import Scattering
 from keras_dp_ext.data.sampling.augmented import augmented
+from keras_dp_ext.data.sampling.balls_in_bins_batches import balls_in_bins_batches
 from keras_dp_ext.data.sampling.capacity import overflow_delta, smallest_capacity
 from keras_dp_ext.data.sampling.cyclic_poisson_batches import cyclic_poisson_batches
 from keras_dp_ext.data.sampling.fixed_order_batches import fixed_order_batches
@@ -24,6 +25,7 @@ __all__ = [
     "SamplingLabel",
     "Scattering",
     "augmented",
+    "balls_in_bins_batches",
     "cyclic_poisson_batches",
     "fixed_order_batches",
     "load",

@@ -3,7 +3,8 @@
 from keras_dp_ext.gradients.base import MaterializedGradients, PerExampleGradients
 from keras_dp_ext.gradients.chunks import chunk_bytes, set_chunk_bytes
 from keras_dp_ext.gradients.contributions import Contribution
-from keras_dp_ext.gradients.engine import LazyGradients, per_example_gradients
+from keras_dp_ext.gradients.engine import per_example_gradients
+from keras_dp_ext.gradients.lazy_gradients import LazyGradients
 from keras_dp_ext.gradients.losses import SeparatedLoss, separate
 from keras_dp_ext.gradients.registry import register_rule
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,19 +17,31 @@ DEFAULT_CHUNK_BYTES = 4 * 2**20
 PARALLEL_CHUNKS = 2
 
 _chunk_bytes = DEFAULT_CHUNK_BYTES
+_ACTIVE = threading.local()
 
 
 def chunk_bytes() -> int:
     """How many bytes of per-example gradients, or of what they are made of, are
     built at a time."""
-    return _chunk_bytes
+    return getattr(_ACTIVE, "chunk_bytes", None) or _chunk_bytes
+
+
+@contextlib.contextmanager
+def chunks_of(number: int | None) -> Iterator[None]:
+    """Inside it, in this thread, chunks have so many bytes; `None`: as before."""
+    former = getattr(_ACTIVE, "chunk_bytes", None)
+    _ACTIVE.chunk_bytes = former if number is None else number
+    try:
+        yield
+    finally:
+        _ACTIVE.chunk_bytes = former
 
 
 def set_chunk_bytes(number: int | None = None) -> None:
     """Trades time for memory in everything that is computed in chunks of examples.
 
     The result does not depend on it. Takes effect where a step is traced: call it
-    before `fit`.
+    before `fit`. An optimizer with `chunk_bytes` of its own goes by these.
 
     Args:
         number: Bytes of a chunk; two chunks are in work at a time. `None` is the

@@ -19,12 +19,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.uses import Use
 
 # Which inputs of an op are shapes, with the batch as their first entry.
 _SHAPE_INPUTS = {
     "BroadcastTo": (1,),
+    "Conv2DBackpropInput": (0,),
+    "Conv3DBackpropInputV2": (0,),
+    "DepthwiseConv2dNativeBackpropInput": (0,),
     "Fill": (0,),
     "Reshape": (1,),
     "TensorListFromTensor": (1,),
@@ -105,12 +109,12 @@ def _in_a_batch_of_copies(
         places = start + tf.range(tf.shape(losses)[0]) % group
         replaced = {id(source): tf.gather(source, places) for source in sources}
         replaced.update((id(draw), draw) for draw in draws)
-        copies = graph_lib.copy_ops(
+        copies = copies_lib.copy_ops(
             ops,
             {**replaced, **handles},
             after=_with_shapes,
             only_changed=True,
-            retrace_loops=True,
+            retrace=True,
         )
         return _rows(copies[id(losses)], start, group)
 
@@ -201,23 +205,36 @@ def _copy_for_rows(
     ops: Iterable[tf.Operation], replaced: Any, batch: int | None, group: int
 ) -> Any:
     """Copies what depends on the data; static shapes get the smaller batch."""
-    replaced = dict(replaced)
-    for op in ops:
-        if batch is not None:
-            for position in _SHAPE_INPUTS.get(op.type, ()):
-                _shrink(op.inputs[position], replaced, batch, group)
-        replaced = graph_lib.copy_ops(
-            [op], replaced, only_changed=True, retrace_loops=True
-        )
-    return replaced
+
+    shrunk: dict[int, tf.Tensor] = {}
+
+    def shrink(op: tf.Operation, replaced: dict[int, tf.Tensor]) -> None:
+        for position in _SHAPE_INPUTS.get(op.type, ()):
+            shape = op.inputs[position]
+            # A gradient function sees the constants outside of it as something else.
+            known = replaced.get(id(shape), shape)
+            if id(known) in shrunk:
+                continue
+            smaller = _smaller(known, batch, group)
+            if smaller is not None:
+                shrunk[id(smaller)] = replaced[id(shape)] = smaller
+
+    return copies_lib.copy_ops(
+        ops,
+        replaced,
+        before=None if batch is None else shrink,
+        only_changed=True,
+        retrace=True,
+    )
 
 
-def _shrink(shape: tf.Tensor, replaced: Any, batch: int, group: int) -> None:
-    """A constant shape whose first entry counts examples counts fewer of them."""
+def _smaller(shape: tf.Tensor, batch: Any, group: int) -> tf.Tensor | None:
+    """For a constant shape whose first entry counts examples, one with fewer of them."""
     value = tf.get_static_value(shape)
     if value is None or np.ndim(value) != 1 or not len(value):
-        return
-    if value[0] > 0 and value[0] % batch == 0:
-        value = np.array(value)
-        value[0] = value[0] // batch * group
-        replaced[id(shape)] = tf.constant(value)
+        return None
+    if value[0] <= 0 or value[0] % batch:
+        return None
+    value = np.array(value)
+    value[0] = value[0] // batch * group
+    return tf.constant(value)

@@ -58,7 +58,7 @@ def separate(loss: tf.Tensor) -> SeparatedLoss:
             over arrays, which may be data all the same.
     """
     ops = graph_lib.ancestors([loss])
-    dependent = graph_lib.data_dependent(ops)
+    dependent = graph_lib.data_dependent(ops, has_draws=False)
     if id(loss) not in dependent:
         raise ValueError(
             f"The loss does not depend on any data. Received: loss={loss}. {_HINT}"
@@ -259,9 +259,8 @@ def _check_closes_over_nothing(penalty: tf.Tensor) -> None:
                 "A term of the loss does not depend on the batch but on an array "
                 f"that the model closes over, of shape {op.outputs[0].shape} "
                 f"({op.name}). Its gradient would be released without noise, and "
-                "nobody knows whether the array is private. If it is public (e.g. "
-                "weights to stay close to), keep it in a non-trainable weight of "
-                "the model."
+                "the array may be private. If it is public (e.g. weights to stay "
+                "close to), keep it in a non-trainable weight of the model."
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.leading_axis import batches_per_axis
 from keras_dp_ext.gradients.row_order import RowOrder, RowOrders
@@ -45,13 +46,19 @@ class Split:
         losses: `[batch]`.
         group: Examples per microbatch.
         orders: Where the examples are in tensors that are not batch-major.
+        sources: What has a row for each example from the start: data and draws.
     """
 
     def __init__(
-        self, losses: tf.Tensor, group: int = 1, orders: RowOrders | None = None
+        self,
+        losses: tf.Tensor,
+        group: int = 1,
+        orders: RowOrders | None = None,
+        sources: Sequence[tf.Tensor] = (),
     ):
         self._losses = losses
         self._orders = orders
+        self._sources = sources
         self._batch = losses.shape[0]
         self._group = group
         self._read: dict[int, int] | None = None
@@ -139,8 +146,7 @@ class Split:
     def _length_as_read(self, tensor: tf.Tensor) -> int | None:
         if self._read is None:
             ops = graph_lib.ancestors([self._losses])
-            sources = graph_lib.data_sources(ops, self._losses.shape[0])
-            self._read = batches_per_axis(ops, sources)
+            self._read = batches_per_axis(ops, self._sources)
         return self._read.get(id(tensor))
 
     def _inferred_shape(self, tensor: tf.Tensor) -> tf.TensorShape:
@@ -176,5 +182,5 @@ def _infer_shapes(losses: tf.Tensor) -> dict[int, tf.TensorShape]:
                 captured = graph_lib.captured_source(op.outputs[0])
                 if captured is not None:
                     replaced[id(op.outputs[0])] = scratch.capture(captured)
-        copies = graph_lib.copy_ops(ops, replaced)
+        copies = copies_lib.copy_ops(ops, replaced)
     return {tensor: copy.shape for tensor, copy in copies.items()}

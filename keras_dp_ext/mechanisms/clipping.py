@@ -36,6 +36,7 @@ class PerLayer(_Clipped):
         layer_sizes: How many weights each layer has; by default each weight is a
             layer of its own.
         shares: The clips of the layers relative to each other; by default all the same.
+        groups: In place of `layer_sizes`, the number of its group for each weight.
 
     Example:
 
@@ -55,11 +56,13 @@ class PerLayer(_Clipped):
         noise_multiplier: float = 1.1,
         layer_sizes: tuple[int, ...] | None = None,
         shares: tuple[float, ...] | None = None,
+        groups: tuple[int, ...] | None = None,
     ):
-        bound = PerLayerClip(l2_norm_clip, layer_sizes, shares)
+        bound = PerLayerClip(l2_norm_clip, layer_sizes, shares, groups)
         super().__init__(l2_norm_clip, noise_multiplier, bound)
         self.layer_sizes = bound.layer_sizes
         self.shares = bound.shares
+        self.groups = bound.groups
 
 
 class Automatic(_Clipped):

@@ -11,7 +11,7 @@ from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import release_of
 from keras_dp_ext.bounding import codebook as codebooks
 from keras_dp_ext.bounding.codebook import Codebook
-from keras_dp_ext.bounding.encoded import Encoding
+from keras_dp_ext.bounding.encoding import Encoding
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import Noise, NoiseSchedule, NoiseSequence, schedule
 from keras_dp_ext.refining import Denoising
@@ -52,7 +52,7 @@ class Encoded(Mechanism):
             function of the release number, a dictionary from release numbers to
             factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
         ranking: "bucket" or, as a slow reference, "exact"; see
-            `keras_dp_ext.bounding.encoding.encode_rows`.
+            `keras_dp_ext.bounding.encode_rows.encode_rows`.
 
     Example:
 

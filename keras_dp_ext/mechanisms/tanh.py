@@ -42,9 +42,6 @@ class Tanh(Mechanism):
         noise_multiplier: Standard deviation of the noise over `l2_norm_clip`; if
             published, over 1.
         guarantee: `"proven"` or `"published"`.
-        chunk_bytes: How much memory a chunk of per-example gradients may take, of
-            two at a time; by default what `keras_dp_ext.gradients.set_chunk_bytes` was
-            told, or 4 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
             data: use them to study the filter, never publish them. They are not
@@ -70,7 +67,6 @@ class Tanh(Mechanism):
         l2_norm_clip: float = 1.0,
         noise_multiplier: float = 1.1,
         guarantee: Literal["proven", "published"] = "proven",
-        chunk_bytes: int | None = None,
         log_norms: bool = False,
     ):
         check_clip_and_noise(l2_norm_clip, noise_multiplier, guarantee)
@@ -79,7 +75,6 @@ class Tanh(Mechanism):
             active_range,
             slope,
             l2_norm_clip if guarantee == "proven" else None,
-            chunk_bytes,
         )
         self.output_range = output_range
         self.active_range = active_range
@@ -87,7 +82,6 @@ class Tanh(Mechanism):
         self.l2_norm_clip = l2_norm_clip
         self.noise_multiplier = noise_multiplier
         self.guarantee = guarantee
-        self.chunk_bytes = chunk_bytes
         self.log_norms = log_norms
         self._norm_totals: Any = None
 
@@ -105,7 +99,7 @@ class Tanh(Mechanism):
     def bound(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf
 
-        from keras_dp_ext.bounding.tanh import row_norms, tanh_filter
+        from keras_dp_ext.bounding.tanh_rows import row_norms, tanh_filter
 
         total = self._bound.sum(gradients)
         if self.log_norms:
@@ -124,7 +118,7 @@ class Tanh(Mechanism):
                 return [tf.stack([present, norm, tf.square(norm), above], axis=1)]
 
             # A second pass: only those who study the filter pay for it.
-            (totals,) = gradients.sum_of(statistics, self.chunk_bytes)
+            (totals,) = gradients.sum_of(statistics)
             self._norm_totals.assign_add(totals)
         return total
 

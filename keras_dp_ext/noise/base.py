@@ -102,4 +102,6 @@ class Noise(ScaledNoise, Value, abc.ABC):
         Returns:
             A float32 tensor of the given shape.
         """
-        return self.scale * self._standard_sample(shape, seed)
+        standard = self._standard_sample(shape, seed)
+        # A product with 1 would be one more copy of a draw as large as the model.
+        return standard if self.scale == 1.0 else self.scale * standard

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from keras_dp_ext.noise import uniform
+from keras_dp_ext.noise import box_muller, uniform
 from keras_dp_ext.noise.base import Noise
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ class Gaussian(Noise):
     def _standard_sample(self, shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         import tensorflow as tf
 
-        # Random words are most of the cost: each point in the plane gives two
-        # normals, its cosine and its sine.
+        # Each point in the plane gives two normals, its cosine and its sine.
         count = tf.reduce_prod(shape) if tf.is_tensor(shape) else math.prod(shape)
-        high, low, turn = uniform.random_words([(count + 1) // 2], seed, 3)
-        radius = tf.sqrt(-2.0 * tf.math.log(uniform.open_uniform(high, low)))
-        angle = 2 * math.pi * uniform.angle_uniform(turn)
-        # Products before the stack: XLA would compute them anew for every variable.
-        points = tf.stack([radius * tf.cos(angle), radius * tf.sin(angle)])
-        return tf.reshape(tf.reshape(points, [-1])[:count], shape)
+        pairs = (count + 1) // 2
+        if uniform.float_dtype() == tf.float32:
+            flat = box_muller.normals(pairs, seed)
+        else:
+            words = uniform.random_words([pairs], seed, 3)
+            flat = tf.reshape(tf.stack(box_muller.points(*words)), [-1])
+        return tf.reshape(flat[:count], shape)
 
     @property
     def _standard_fisher_information(self) -> float:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from keras_dp_ext.noise import philox
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -62,7 +64,7 @@ def random_words(shape: Sequence[int], seed: tf.Tensor, count: int) -> list[tf.T
         tf.concat([[count], tf.cast(shape, tf.int32)], axis=0)
         if tf.is_tensor(shape)
         else [count, *shape],
-        seed,
+        philox.unsigned(seed),
         minval=None,
         maxval=None,
         dtype=tf.uint32,

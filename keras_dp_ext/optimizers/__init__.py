@@ -50,7 +50,7 @@ DPFTRLSGD = make_private(_keras.optimizers.SGD, _DPFTRL)
 BLTSGD = make_private(_keras.optimizers.SGD, _BLT)
 BandInvSGD = make_private(_keras.optimizers.SGD, _BandInv)
 
-# Known by name to `keras.saving`, so that saved models load without more ado.
+# Known by name to `keras.saving`, so that saved models load by themselves.
 for _name in ("Adadelta", "Adafactor", "Adamax", "Ftrl", "Lamb", "Lion", "Nadam"):
     if hasattr(_keras.optimizers, _name):
         make_private(getattr(_keras.optimizers, _name), _DPSGD)

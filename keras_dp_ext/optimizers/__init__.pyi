@@ -37,6 +37,9 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -66,6 +69,7 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -101,6 +105,7 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -172,6 +177,9 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -198,6 +206,7 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -231,6 +240,7 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -298,6 +308,9 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -323,6 +336,7 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -355,6 +369,7 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -441,6 +456,9 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -470,6 +488,7 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -508,6 +527,7 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -595,6 +615,9 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -624,6 +647,7 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -660,6 +684,7 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -728,6 +753,9 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -754,6 +782,7 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -789,6 +818,7 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -858,6 +888,9 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -884,6 +917,7 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -917,6 +951,7 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -988,6 +1023,9 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -1013,6 +1051,7 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1046,6 +1085,7 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1121,6 +1161,9 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -1148,6 +1191,7 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -1184,6 +1228,7 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -1260,6 +1305,9 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -1287,6 +1335,7 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1321,6 +1370,7 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1388,6 +1438,9 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adagrad`.
 
@@ -1413,6 +1466,7 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         initial_accumulator_value: Any = 0.1,
         epsilon: Any = 1e-07,
         weight_decay: Any = None,
@@ -1445,6 +1499,7 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         initial_accumulator_value: Any = 0.1,
         weight_decay: Any = None,
         clipnorm: Any = None,
@@ -1511,6 +1566,9 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -1536,6 +1594,7 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -1570,6 +1629,7 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -1638,6 +1698,9 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.AdamBC`.
 
@@ -1663,6 +1726,7 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-08,
@@ -1696,6 +1760,7 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         weight_decay: float | None = None,
@@ -1763,6 +1828,9 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.AdamW`.
 
@@ -1788,6 +1856,7 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         weight_decay: Any = 0.004,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
@@ -1822,6 +1891,7 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         weight_decay: Any = 0.004,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
@@ -1890,6 +1960,9 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.RMSprop`.
 
@@ -1915,6 +1988,7 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         rho: Any = 0.9,
         momentum: Any = 0.0,
         epsilon: Any = 1e-07,
@@ -1949,6 +2023,7 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         rho: Any = 0.9,
         momentum: Any = 0.0,
         centered: Any = False,
@@ -2047,6 +2122,9 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2079,6 +2157,7 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -2119,6 +2198,7 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -2217,6 +2297,9 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -2249,6 +2332,7 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2287,6 +2371,7 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2367,7 +2452,7 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
             function of the release number, a dictionary from release numbers to
             factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
         ranking: "bucket" or, as a slow reference, "exact"; see
-            `keras_dp_ext.bounding.encoding.encode_rows`.
+            `keras_dp_ext.bounding.encode_rows.encode_rows`.
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
             before it is bounded. `None`: one for each example. Microbatches of more
             than one example double the sensitivity, and epsilon accounts for it.
@@ -2378,6 +2463,9 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2407,6 +2495,7 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -2445,6 +2534,7 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -2526,7 +2616,7 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
             function of the release number, a dictionary from release numbers to
             factors, such as `{0: 1.0, 1000: 0.8}`, or a `NoiseSchedule`.
         ranking: "bucket" or, as a slow reference, "exact"; see
-            `keras_dp_ext.bounding.encoding.encode_rows`.
+            `keras_dp_ext.bounding.encode_rows.encode_rows`.
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
             before it is bounded. `None`: one for each example. Microbatches of more
             than one example double the sensitivity, and epsilon accounts for it.
@@ -2537,6 +2627,9 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -2566,6 +2659,7 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2602,6 +2696,7 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2662,6 +2757,7 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         layer_sizes: How many weights each layer has; by default each weight is a
             layer of its own.
         shares: The clips of the layers relative to each other; by default all the same.
+        groups: In place of `layer_sizes`, the number of its group for each weight.
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
             before it is bounded. `None`: one for each example. Microbatches of more
             than one example double the sensitivity, and epsilon accounts for it.
@@ -2672,6 +2768,9 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2694,11 +2793,13 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_multiplier: float = 1.1,
         layer_sizes: Any = None,
         shares: Any = None,
+        groups: Any = None,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -2730,11 +2831,13 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         l2_norm_clip: float = 1.0,
         layer_sizes: Any = None,
         shares: Any = None,
+        groups: Any = None,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -2796,6 +2899,7 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         layer_sizes: How many weights each layer has; by default each weight is a
             layer of its own.
         shares: The clips of the layers relative to each other; by default all the same.
+        groups: In place of `layer_sizes`, the number of its group for each weight.
         num_microbatches: Into how many microbatches a batch is cut; each is averaged
             before it is bounded. `None`: one for each example. Microbatches of more
             than one example double the sensitivity, and epsilon accounts for it.
@@ -2806,6 +2910,9 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -2828,11 +2935,13 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_multiplier: float = 1.1,
         layer_sizes: Any = None,
         shares: Any = None,
+        groups: Any = None,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2862,11 +2971,13 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         l2_norm_clip: float = 1.0,
         layer_sizes: Any = None,
         shares: Any = None,
+        groups: Any = None,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2948,6 +3059,9 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2976,6 +3090,7 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -3013,6 +3128,7 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -3095,6 +3211,9 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -3123,6 +3242,7 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3158,6 +3278,7 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3232,9 +3353,6 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_multiplier: Standard deviation of the noise over `l2_norm_clip`; if
             published, over 1.
         guarantee: `"proven"` or `"published"`.
-        chunk_bytes: How much memory a chunk of per-example gradients may take, of
-            two at a time; by default what `keras_dp_ext.gradients.set_chunk_bytes` was
-            told, or 4 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
             data: use them to study the filter, never publish them. They are not
@@ -3249,6 +3367,9 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -3273,13 +3394,13 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         active_range: float = 1.0,
         slope: float = 1.0,
         guarantee: Any = "proven",
-        chunk_bytes: int | None = None,
         log_norms: bool = False,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -3313,13 +3434,13 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         active_range: float = 1.0,
         slope: float = 1.0,
         guarantee: Any = "proven",
-        chunk_bytes: int | None = None,
         log_norms: bool = False,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -3395,9 +3516,6 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_multiplier: Standard deviation of the noise over `l2_norm_clip`; if
             published, over 1.
         guarantee: `"proven"` or `"published"`.
-        chunk_bytes: How much memory a chunk of per-example gradients may take, of
-            two at a time; by default what `keras_dp_ext.gradients.set_chunk_bytes` was
-            told, or 4 MB. The result does not depend on it.
         log_norms: Keeps statistics of the filtered rows' norms before the clip;
             see `norm_statistics`. They are computed without noise from private
             data: use them to study the filter, never publish them. They are not
@@ -3412,6 +3530,9 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: For tests only: reproducible noise protects nobody.
         secure_noise: Draws noise from a cryptographic generator and rounds the noised
             sum to a grid, against attacks on floating-point arithmetic. Slower.
+        chunk_bytes: How many bytes of per-example gradients, or of the patches and
+            products they are made of, are in work at a time. Smaller takes less memory
+            and more time; the result is the same. `None`: 4 MB, which stay in a cache.
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -3436,13 +3557,13 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         active_range: float = 1.0,
         slope: float = 1.0,
         guarantee: Any = "proven",
-        chunk_bytes: int | None = None,
         log_norms: bool = False,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3474,13 +3595,13 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         active_range: float = 1.0,
         slope: float = 1.0,
         guarantee: Any = "proven",
-        chunk_bytes: int | None = None,
         log_norms: bool = False,
         num_microbatches: int | None = None,
         gradient_accumulation_steps: int | None = None,
         expected_batch_size: int | None = None,
         noise_seed: int | None = None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,

@@ -15,12 +15,13 @@ import tensorflow as tf
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import Claim, Ledger, Sampling, Unknown
-from keras_dp_ext.accounting.correlated import check_covered
+from keras_dp_ext.accounting.coverage import check_covered
 from keras_dp_ext.accounting.ledger import stated_sampling
 from keras_dp_ext.data.sampling.lots import check_unit
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.former_trainings import add_training, former_trainings
 from keras_dp_ext.optimizers.shared_lot import (
+    check_places,
     claim_of_lot,
     companions,
     most_releases_per_lot,
@@ -95,7 +96,7 @@ class AccountedOptimizer:
         segments = self.ledger.segments
         return segments[-1].sampling if segments else None
 
-    def on_claim_change(self, observer: Callable[[], None] | None) -> None:
+    def _on_claim_change(self, observer: Callable[[], None] | None) -> None:
         """Calls `observer` when a traced step turns out to cost more than one release.
 
         It may raise, before the step has run.
@@ -134,10 +135,16 @@ class AccountedOptimizer:
         """What has been released on the data: live, so that additions are recorded."""
         return self._spending.ledger
 
-    def open_segment(self, sampling: Sampling) -> None:
-        """Records mechanism and sampling for all releases from now on.
+    def declare_sampling(self, sampling: Sampling) -> None:
+        """Says how the lots of all releases from now on are drawn.
 
-        `PrivacyAccountant` does so in `fit`; a custom loop calls it once.
+        `fit` finds out by itself; a custom loop calls this once, before its first step.
+
+        >>> import keras, keras_dp_ext as dp
+        >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        >>> optimizer = dp.optimizers.DPSGD(noise_multiplier=1.1)
+        >>> optimizer.build(model.trainable_variables)
+        >>> optimizer.declare_sampling(dp.accounting.Poisson(0.01))
         """
         context = find_fit(self)
         check_unit(sampling, context)
@@ -150,6 +157,7 @@ class AccountedOptimizer:
         refuse_two_at_once(self._state.accounted_session, context)
         if not isinstance(sampling, Unknown):
             check_covered(self.privacy_claim().proven, sampling)
+            check_places(self, sampling)
         self._spending.open_segment(self.privacy_claim(), sampling)
         session = None if context is None else weakref.ref(context.session)
         self._state.accounted_session = session
@@ -169,6 +177,15 @@ class AccountedOptimizer:
         """
         self._spending.continue_from(former._spending)
         self._state.former_counters += former._own_counters()
+
+    def open_segment(self, sampling: Sampling) -> None:
+        """Deprecated name of `declare_sampling`."""
+        warnings.warn(
+            "`open_segment` is now called `declare_sampling`.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.declare_sampling(sampling)
 
     def take_over(self, former: AccountedOptimizer) -> None:
         """Deprecated name of `continue_from`."""

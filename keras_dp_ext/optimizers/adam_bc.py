@@ -93,7 +93,7 @@ class AdamBC(keras.optimizers.Adam):
                 "is mostly noise. Received: amsgrad=True"
             )
 
-    def gradient_noise_variance(self) -> float:
+    def _gradient_noise_variance(self) -> float:
         """Of each coordinate of the gradient that `apply` gets."""
         return 0.0
 
@@ -105,6 +105,6 @@ class AdamBC(keras.optimizers.Adam):
         self.assign_add(v, (ops.square(gradient) - v) * (1 - self.beta_2))
         mean = m / (1 - ops.power(ops.cast(self.beta_1, variable.dtype), step))
         second = v / (1 - ops.power(ops.cast(self.beta_2, variable.dtype), step))
-        second = ops.maximum(second - self.gradient_noise_variance(), self.epsilon)
+        second = ops.maximum(second - self._gradient_noise_variance(), self.epsilon)
         rate = ops.cast(learning_rate, variable.dtype)
         self.assign_sub(variable, rate * mean / ops.sqrt(second))

@@ -47,7 +47,7 @@ class BaseUpdate(KerasOptimizer):
         finally:
             self._accumulation_steps_hidden = False
 
-    def gradient_noise_variance(self) -> float:
+    def _gradient_noise_variance(self) -> float:
         """Of each coordinate of a release; for base optimizers that ask for it."""
         deviation = self.mechanism.noise_deviation()
         if deviation is None:

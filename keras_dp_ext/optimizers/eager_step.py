@@ -9,10 +9,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_dp_ext._fit_context import find_fit
+from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients import MaterializedGradients
+from keras_dp_ext.optimizers import padding
 from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, is_of_people
 from keras_dp_ext.optimizers.private_step import release
+from keras_dp_ext.optimizers.shared_lot import check_places_eagerly
 from keras_dp_ext.optimizers.training_session import begin_session
 
 
@@ -21,6 +23,7 @@ def eager_step(
     losses: tf.Tensor,
     variables: Sequence[keras.Variable],
     tape: tf.GradientTape | None,
+    context: FitContext | None,
 ) -> None:
     """Every row by a backward pass through all of them: exact, slow, not verified."""
     if tape is None:
@@ -38,17 +41,17 @@ def eager_step(
             stacklevel=3,
         )
     optimizer._ensure_built(variables)
-    context = find_fit(optimizer)
     if is_of_people(context):
         raise ValueError(
-            "Lots of people (`user_ids`) need a traced training step: losses that were "
-            "computed eagerly do not tell which rows are padding. Compile the model "
-            "without `run_eagerly=True`."
+            "Lots of people (`user_ids`) need a traced training step. Compile the "
+            "model without `run_eagerly=True`."
         )
     begin_session(optimizer, context)
+    check_places_eagerly(optimizer, context)
     optimizer._warn_of_reproducible_noise()
     group = examples_per_microbatch(optimizer, losses, context)
     with tape:
+        losses = padding.masked_losses(losses, padding.examples_mask(context))
         rows = tf.reduce_mean(
             tf.reshape(tf.cast(losses, tf.float32), [-1, group]), axis=1
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_dp_ext.gradients.graph.ops import variable_name
+
 
 def no_weights_error() -> ValueError:
     """There is nothing to train."""
@@ -18,6 +20,21 @@ def no_weights_error() -> ValueError:
         "`.h5` file: that format keeps neither the state of an optimizer nor the "
         "spent budget. Save as `.keras`, or load with `compile=False` and compile "
         "with an optimizer that you call `continue_from(former_optimizer)` on."
+    )
+
+
+def unknown_variable_error(optimizer: Any, variable: Any) -> ValueError:
+    """A weight has joined since the optimizer was built.
+
+    Keras' own error shows the value of the weight, which older versions cannot read
+    while a step is traced.
+    """
+    name = type(optimizer).__name__
+    return ValueError(
+        f"Unknown variable: {name} was built without {variable_name(variable)}, and keeps noise "
+        "and state for the variables that it was built with. Compile the model with a "
+        f"new {name}, and call its `continue_from` with this one, so that what was "
+        "spent still counts."
     )
 
 

@@ -84,7 +84,7 @@ def for_budget(
         epochs,
         steps,
         sampling,
-        overflow_delta=OVERFLOW_DELTA if "poisson" in sampling else 0.0,
+        overflow_delta=OVERFLOW_DELTA,
         cycle=unit.cycle,
     )
     own = {**mechanism.planned_arguments(plan), **own}

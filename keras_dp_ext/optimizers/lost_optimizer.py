@@ -19,11 +19,11 @@ def loses_its_optimizer(model: keras.Model) -> bool:
 
 
 def warn_of_lost_optimizer(model: keras.Model) -> None:
-    """Said when it is saved: nothing of ours runs when it is loaded."""
+    """Warns when a model is saved: none of our code runs when it is loaded."""
     warnings.warn(
         f"`{type(model).__name__}` has a `compile` of its own, so `load_model` will not "
         "restore the private optimizer that is saved here: the loaded model gets a "
-        "plain one, or none, and to train it further would NOT be private. After "
+        "plain one, or none, and training it further would NOT be private. After "
         "`model = keras.models.load_model(path)`, call "
         "`keras_dp_ext.models.restore_optimizer(model, path)`: it brings back the "
         "optimizer with what was spent. A checkpoint of weights alone, restored into a "

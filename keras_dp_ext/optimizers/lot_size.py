@@ -27,7 +27,7 @@ def examples_per_microbatch(
         return context.rows_per_unit
     if optimizer.num_microbatches is None:
         return 1
-    rows = losses.shape[0]
+    rows = None if _has_smaller_batches(context) else losses.shape[0]
     if rows is not None:
         rows *= tf.distribute.get_strategy().num_replicas_in_sync
     group = microbatch_size(optimizer.num_microbatches, rows, context)
@@ -40,6 +40,28 @@ def examples_per_microbatch(
         )
     state.examples_per_microbatch = group
     return group
+
+
+def _has_smaller_batches(context: FitContext | None) -> bool:
+    """Whether batches of this `fit` may be smaller than the one that is traced.
+
+    Up to Keras 3.15 the step is traced for all of them; from 3.16 on for one, and again
+    for the last.
+    """
+    if context is None or context.input_spec is None:
+        return False
+    leaves = tf.nest.flatten(context.input_spec)
+    # Of several replicas: a spec of its own for each of them.
+    parts = [
+        part
+        for leaf in leaves
+        for part in (
+            [leaf]
+            if hasattr(leaf, "shape")
+            else tf.nest.flatten(leaf, expand_composites=True)
+        )
+    ]
+    return any(part.shape.rank and part.shape[0] is None for part in parts)
 
 
 def expected_lot(optimizer: Any, losses: tf.Tensor, context: FitContext | None) -> int:
@@ -70,14 +92,12 @@ def expected_lot(optimizer: Any, losses: tf.Tensor, context: FitContext | None) 
 
 
 def declared_lot(optimizer: Any, context: FitContext | None) -> int | None:
-    """Examples of one lot, as far as `fit` or the user told; or `None`."""
+    """Examples of one lot, as `fit` or the user says; `None` if neither does."""
     if optimizer.expected_batch_size is not None:
         return optimizer.expected_batch_size
     if context is None or context.batch_size is None:
         return None
-    lot = context.batch_size
-    if context.accumulation_steps is None:
-        lot *= optimizer._accumulation_steps
+    lot = context.lot_size(optimizer._accumulation_steps)
     if context.is_single_batch:
         _require_constant(optimizer, lot)
     return lot

@@ -26,6 +26,9 @@ _ARGUMENTS = """
     noise_seed: For tests only: reproducible noise protects nobody.
     secure_noise: Draws noise from a cryptographic generator and rounds the noised
         sum to a grid, against attacks on floating-point arithmetic. Slower.
+    chunk_bytes: How many bytes of per-example gradients, or of the patches and
+        products they are made of, are in work at a time. Smaller takes less memory
+        and more time; the result is the same. `None`: 4 MB, which stay in a cache.
     **kwargs: The arguments of `keras.optimizers.{base}`.
 """
 
@@ -127,6 +130,7 @@ def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
             expected_batch_size: int | None = None,
             noise_seed: int | None = None,
             secure_noise: bool = False,
+            chunk_bytes: int | None = None,
             **kwargs: Any,
         ) -> None:
             _check_arguments(type(self), positional, kwargs)
@@ -141,6 +145,7 @@ def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
                 expected_batch_size=expected_batch_size,
                 noise_seed=noise_seed,
                 secure_noise=secure_noise,
+                chunk_bytes=chunk_bytes,
                 **kwargs,
             )
 

@@ -31,8 +31,8 @@ def examples_mask(context: FitContext | None) -> tf.Tensor | None:
     if not weights:
         if context.is_masked:
             raise ValueError(
-                "It cannot be seen which rows are padding: the batches of "
-                "`poisson_batches` reach this training step by a way of its own. "
+                "Cannot see which rows are padding: the batches of `poisson_batches` "
+                "do not reach this training step through Keras' training function. "
                 "Override `train_step`, not `make_train_function`, and keep the "
                 "batches `(x, y, sample_weight)`."
             )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._checks import check_count
@@ -20,10 +19,10 @@ from keras_dp_ext.optimizers.accounted_optimizer import AccountedOptimizer
 from keras_dp_ext.optimizers.base_update import BaseUpdate
 from keras_dp_ext.optimizers.build_scope import build_scope
 from keras_dp_ext.optimizers.eager_step import eager_step
-from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
-from keras_dp_ext.optimizers.lost_optimizer import (
-    loses_its_optimizer,
-    warn_of_lost_optimizer,
+from keras_dp_ext.optimizers.errors import (
+    no_losses_error,
+    no_weights_error,
+    unknown_variable_error,
 )
 from keras_dp_ext.optimizers.noise_source import NoiseSource
 from keras_dp_ext.optimizers.private_step import (
@@ -32,11 +31,11 @@ from keras_dp_ext.optimizers.private_step import (
     trace_step_on_loss,
 )
 from keras_dp_ext.optimizers.release import Release
+from keras_dp_ext.optimizers.saved_optimizer import SavedOptimizer
+from keras_dp_ext.optimizers.shared_lot import check_only_release
 from keras_dp_ext.optimizers.spending import Spending
-from keras_dp_ext.optimizers.state import TrainingState, Untracked
-from keras_dp_ext.optimizers.training_session import (
-    check_release_counts,
-)
+from keras_dp_ext.optimizers.state import PendingLoss, TrainingState, Untracked
+from keras_dp_ext.optimizers.training_session import check_release_counts
 
 # Constants of the traced step and terms of the claim: both must stay the same.
 _FIXED_ONCE_BUILT = frozenset(
@@ -46,11 +45,12 @@ _FIXED_ONCE_BUILT = frozenset(
         "expected_batch_size",
         "noise_seed",
         "secure_noise",
+        "chunk_bytes",
     }
 )
 
 
-class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
+class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
     """Mixin that goes in front of a Keras optimizer class.
 
     Keras' training step calls `scale_loss` with the loss and then
@@ -74,12 +74,14 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         expected_batch_size: int | None,
         noise_seed: int | None,
         secure_noise: bool = False,
+        chunk_bytes: int | None = None,
         **base_arguments: Any,
     ):
         for name, count in (
             ("num_microbatches", num_microbatches),
             ("gradient_accumulation_steps", gradient_accumulation_steps),
             ("expected_batch_size", expected_batch_size),
+            ("chunk_bytes", chunk_bytes),
         ):
             if count is not None:
                 check_count(name, count)
@@ -96,10 +98,11 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         self.expected_batch_size = expected_batch_size
         self.noise_seed = noise_seed
         self.secure_noise = bool(secure_noise)
+        self.chunk_bytes = chunk_bytes
         self._accumulation_steps = gradient_accumulation_steps or 1
         noise_source = NoiseSource(noise_seed, self.secure_noise)
         spending = Spending(self.name, noise_source)
-        self._hidden = Untracked(
+        self._parts = Untracked(
             _Parts(
                 noise_source,
                 spending,
@@ -119,19 +122,19 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
 
     @property
     def _noise_source(self) -> NoiseSource:
-        return self._hidden.value.noise_source
+        return self._parts.value.noise_source
 
     @property
     def _spending(self) -> Spending:  # type: ignore[override]
-        return self._hidden.value.spending
+        return self._parts.value.spending
 
     @property
-    def _release(self) -> Release:
-        return self._hidden.value.release
+    def _release(self) -> Release:  # type: ignore[override]
+        return self._parts.value.release
 
     @property
     def _state(self) -> TrainingState:  # type: ignore[override]
-        return self._hidden.value.state
+        return self._parts.value.state
 
     # Keras' protocol ------------------------------------------------------
 
@@ -144,19 +147,20 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
                 "model without it, or write the loop with "
                 "`optimizer.minimize(losses, variables, tape=tape)`."
             )
-        model = self._watched_model(find_fit(self))
+        context = find_fit(self)
+        model = self._watched_model(context)
         if model is not None:
             self._state.trained_model = weakref.ref(model)
         if model is not None and not model.trainable_weights:
             raise no_weights_error()
         pending = self._state.pending_loss
-        if pending is not None and pending.graph is loss.graph:
+        if pending is not None and pending.loss.graph is loss.graph:
             raise ValueError(
                 "`scale_loss` was called twice before `apply_gradients`, which would "
                 "use the last loss only: pass the sum of the losses, once. Received: "
-                f"loss={loss} after {pending}"
+                f"loss={loss} after {pending.loss}"
             )
-        self._state.pending.loss = loss
+        self._state.keep_loss(PendingLoss(loss, context))
         # The gradient of what is returned is zero: no path leads from here to a
         # gradient that is not private.
         return tf.stop_gradient(loss)
@@ -164,11 +168,12 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
     def apply_gradients(self, grads_and_vars: Any) -> Any:
         """Applies one private update; the gradients that are passed are ignored."""
         variables = [variable for _, variable in grads_and_vars]
-        loss = self._state.take_pending_loss()
-        if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
+        pending = self._state.take_pending_loss()
+        graph = tf.compat.v1.get_default_graph()
+        if pending is None or pending.loss.graph is not graph:
             raise self._no_losses_error()
         with tf_internals.without_autograph():
-            trace_step_on_loss(self, loss, variables)
+            trace_step_on_loss(self, pending.loss, variables, pending.context)
         return keras_internals.update_counter(self)
 
     def apply(
@@ -196,11 +201,12 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         """Takes one private step on a vector of per-example losses.
 
         Args:
-            loss: `[batch]` losses, or a function of no arguments that returns
-                them. Outside of a `tf.function` the latter is traced anew in
-                every call, so that it always sees the data that it reads at that
-                moment; losses need a `tape`. Both are slow: call `minimize` in a
-                `tf.function` that takes the data as its arguments, as below.
+            loss: `[batch]` losses, or a function of no arguments that returns them.
+                Multiply them by the sample weights, if the data have padding. Outside
+                of a `tf.function` losses need a `tape`, and a function is traced anew
+                in every call, so that it always sees the data that it reads at that
+                moment. Both are slow: call `minimize` in a `tf.function` that takes
+                the data as its arguments, as below.
             var_list: The trainable variables.
             grad_loss: Must be `None`; present for compatibility.
             name: Ignored; present for compatibility.
@@ -229,9 +235,12 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         if var_list is None:
             raise ValueError("Argument `var_list` must be given. Received: None")
         variables = list(var_list)
+        context = find_fit(self)
+        if tf.executing_eagerly():
+            check_only_release(context)
         if callable(loss):
             if tf.executing_eagerly():
-                trace_function(self, loss, variables)
+                trace_function(self, loss, variables, context)
                 return
             loss = loss()
         loss = tf.convert_to_tensor(loss)
@@ -242,10 +251,10 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
                 f"{loss.shape}"
             )
         if tf.executing_eagerly():
-            eager_step(self, loss, variables, tape)
+            eager_step(self, loss, variables, tape, context)
             return
         with tf_internals.without_autograph():
-            trace_step(self, tf.cast(loss, tf.float32), [], variables, find_fit(self))
+            trace_step(self, tf.cast(loss, tf.float32), [], variables, context)
 
     def bind(self, model: keras.Model) -> None:
         """Names the model that is trained, for checks of its other weights.
@@ -362,7 +371,9 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
             with build_scope(variables), tf.name_scope(self.name):
                 self.build(variables)
             self.built = True
-        self._check_variables_are_known(variables)
+        for variable in variables:
+            if not keras_internals.was_built_for(self, variable):
+                raise unknown_variable_error(self, variable)
 
     def _watched_model(self, context: FitContext | None) -> keras.Model | None:
         if self._state.bound_model is not None:
@@ -378,8 +389,6 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
         """Those that hold exact sums of the data, which nobody else may see."""
         return [*self._release.lot, *self._state.unsaved]
 
-    # Saving ------------------------------------------------------------------
-
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for key in ("loss_scale_factor", "gradient_accumulation_steps"):
@@ -392,36 +401,8 @@ class PrivateOptimizer(AccountedOptimizer, BaseUpdate):
             "expected_batch_size": self.expected_batch_size,
             "noise_seed": self.noise_seed,
             "secure_noise": self.secure_noise,
+            "chunk_bytes": self.chunk_bytes,
         }
-
-    def save_own_variables(self, store: Any) -> None:
-        saved: dict[str, Any] = {}
-        super().save_own_variables(saved)
-        if not keras_internals.is_writing_backup():
-            self._warn_of_lost_optimizer()
-            # The sums of an unfinished lot are not noised: they may be written
-            # where training is resumed from, never into a file that is shared.
-            for index, variable in enumerate(self.variables):
-                if any(variable is other for other in self._release.unfinished):
-                    saved[str(index)] = np.zeros_like(saved[str(index)])
-        self._spending.save(saved)
-        for key, value in saved.items():
-            store[key] = value
-
-    def _warn_of_lost_optimizer(self) -> None:
-        model = self._state.trained_model()
-        if model is None or "lost" in self._state.warned:
-            return
-        if loses_its_optimizer(model):
-            self._state.warned.add("lost")
-            warn_of_lost_optimizer(model)
-
-    def load_own_variables(self, store: Any) -> None:
-        saved = {key: store[key] for key in store.keys()}  # noqa: SIM118 (h5py)
-        spent = self._spending.take_from(saved)
-        super().load_own_variables(saved)
-        if spent is not None:
-            self._spending.restore(*spent)
 
 
 @dataclasses.dataclass(frozen=True)

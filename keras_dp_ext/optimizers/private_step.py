@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from keras_dp_ext._fit_context import FitContext, find_fit
+from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients.chunks import chunks_of
 from keras_dp_ext.gradients.graph.cudnn import without_cudnn
 from keras_dp_ext.gradients.losses import separate
 from keras_dp_ext.optimizers import padding
@@ -20,7 +21,10 @@ from keras_dp_ext.optimizers.lot_size import (
     expected_lot,
     is_of_people,
 )
-from keras_dp_ext.optimizers.shared_lot import register_release
+from keras_dp_ext.optimizers.shared_lot import (
+    check_places_eagerly,
+    register_release,
+)
 from keras_dp_ext.optimizers.training_session import (
     begin_session,
     guard_train_function,
@@ -33,10 +37,12 @@ if TYPE_CHECKING:
 
 
 def trace_step_on_loss(
-    optimizer: Any, loss: tf.Tensor, variables: Sequence[keras.Variable]
+    optimizer: Any,
+    loss: tf.Tensor,
+    variables: Sequence[keras.Variable],
+    context: FitContext | None,
 ) -> None:
     """Traces one private update from the scalar loss of Keras' training step."""
-    context = find_fit(optimizer)
     separated = separate(loss)
     trace_step(
         optimizer,
@@ -93,10 +99,11 @@ def trace_step(
         group = examples_per_microbatch(optimizer, losses, context)
         if is_of_people(context):
             losses = padding.averaged_over_people(losses, mask, group)
-        gradients = per_example_gradients(losses, variables, group)
-        sums = optimizer.mechanism.bound(gradients)
-        # After the bound: the probe runs the very ops with which it was built.
-        Probe(losses, variables, gradients, group).verify()
+        with chunks_of(optimizer.chunk_bytes):
+            gradients = per_example_gradients(losses, variables, group)
+            sums = optimizer.mechanism.bound(gradients)
+            # After the bound: the probe runs the very ops with which it was built.
+            Probe(losses, variables, gradients, group).verify()
         _count_dropped(optimizer, gradients)
         register_release(optimizer, losses)
         release(optimizer, sums, penalty_gradients, variables, losses, group, context)
@@ -125,13 +132,16 @@ def trace_function(
     optimizer: Any,
     loss_function: Callable[[], tf.Tensor],
     variables: Sequence[keras.Variable],
+    context: FitContext | None,
 ) -> None:
-    """Eager mode with a function: traced in every call, never a former one.
+    """Eager mode with a function, which is traced anew in every call.
 
     What a function reads (a global, an attribute, the next batch of an iterator)
     may change without any sign that could be seen from here.
     """
     optimizer._ensure_built(variables)
+    begin_session(optimizer, context)
+    check_places_eagerly(optimizer, context)
 
     @tf.function
     def step() -> None:

@@ -81,7 +81,7 @@ class Release:
             self._statistics.append(accumulator)
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
-        """In which a mechanism makes its memory of noise: as wide as it is drawn."""
+        """The precision of a mechanism's memory of noise: that in which noise is drawn."""
         if not self._secure_noise:
             return contextlib.nullcontext()
         return uniform.drawing_from(secure.repeatable_stream, secure.REPEATABLE_SEED)
@@ -114,33 +114,33 @@ class Release:
             expected_rows: The public number of rows of a lot.
             update: Called with the averages.
         """
+
+        def add(totals: Any, kept: Any, penalties: Any) -> None:
+            self._add_noised(
+                totals,
+                variables,
+                lambda lot: self._release(
+                    lot, kept, penalties, variables, expected_rows, update
+                ),
+            )
+
         strategy = tf.distribute.get_strategy()
         context = tf.distribute.get_replica_context()
+        noise, kept = self._noise_if_due(sums)
         if strategy.num_replicas_in_sync == 1 or context is None:
-            noise, kept = self._noise_if_due(sums)
-            noised = _added(sums, noise)
-            self._add_noised(noised, kept, penalties, variables, expected_rows, update)
+            add(_added(sums, noise), kept, penalties)
             return
         first = tf.equal(context.replica_id_in_sync_group, 0)
         # Noise joins on one replica only: after the reduction there is one draw,
         # the same on all replicas and workers, whatever the distribution.
-        noise, kept = self._noise_if_due(sums)
         noise = [tf.where(first, value, tf.zeros_like(value)) for value in noise]
         totals = _all_reduced(context, _added(sums, noise))
 
-        def release(
-            distribution: Any, totals: Any, kept: Any, penalties: Sequence[tf.Tensor]
-        ) -> None:
+        def add_once(distribution: Any, *per_replica: Sequence[Any]) -> None:
             # Of what is kept, the first replica's: it is its noise that has joined.
-            local, local_kept, local_penalties = (
-                [_first_local(distribution, value) for value in values]
-                for values in (totals, kept, penalties)
-            )
-            self._add_noised(
-                local, local_kept, local_penalties, variables, expected_rows, update
-            )
+            add(*([_first_local(distribution, v) for v in vs] for vs in per_replica))
 
-        tf_internals.merge_call(release, strategy, totals, kept, penalties)
+        tf_internals.merge_call(add_once, strategy, totals, kept, penalties)
 
     # Noise --------------------------------------------------------------------
 
@@ -209,21 +209,19 @@ class Release:
     def _add_noised(
         self,
         noised: list[tf.Tensor],
-        kept: list[tf.Tensor],
-        penalties: Sequence[tf.Tensor],
-        variables: Sequence[Any],
-        expected_rows: Any,
-        update: Any,
+        variables: Sequence[keras.Variable],
+        release: Callable[[list[tf.Tensor]], None],
     ) -> None:
+        """Adds a batch to its lot, and calls `release` where that completes it."""
         if self.accumulation_steps == 1:
-            self._release(noised, kept, penalties, variables, expected_rows, update)
+            release(noised)
             return
         lot = [self._lot_of[id(variable)] for variable in variables]
         lot += self._statistics
         totals = _added(lot, noised)
 
         def finish() -> Any:
-            self._release(totals, kept, penalties, variables, expected_rows, update)
+            release(totals)
             for accumulator in lot:
                 accumulator.assign(tf.zeros(accumulator.shape))
             return tf.constant(0)
@@ -241,9 +239,9 @@ class Release:
         noised: list[tf.Tensor],
         kept: list[tf.Tensor],
         penalties: Sequence[tf.Tensor],
-        variables: Sequence[Any],
-        expected_rows: Any,
-        update: Any,
+        variables: Sequence[keras.Variable],
+        expected_rows: float,
+        update: Update,
     ) -> None:
         """Refines what has been noised and hands the average on."""
         noised = released(noised)
@@ -278,13 +276,13 @@ def _added(values: Any, others: Any) -> list[tf.Tensor]:
 
 
 def _divided(values: Sequence[tf.Tensor], number: float) -> list[tf.Tensor]:
-    """By one number for each precision, not by one for each variable."""
+    """Divides by one tensor for each precision, not by one for each variable."""
     numbers = {dtype: tf.cast(number, dtype) for dtype in {v.dtype for v in values}}
     return [value / numbers[value.dtype] for value in values]
 
 
 def _all_reduced(context: Any, values: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The sums over replicas, by one collective: no order in which two could wait."""
+    """The sums over replicas, by one collective: two could wait for each other."""
     flat = tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, flat)
     sizes = [value.shape.num_elements() for value in values]

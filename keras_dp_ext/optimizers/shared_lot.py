@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +21,9 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext._compat.keras_internals import STEP_FUNCTION
+from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.accounting.claim import Claim, lot_claim
+from keras_dp_ext.accounting.sampling import Sampling
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.optimizers.another_thread import in_another_thread
 
@@ -56,6 +58,9 @@ class SharedLot:
 
 _LOTS: weakref.WeakKeyDictionary[Any, SharedLot] = weakref.WeakKeyDictionary()
 
+# The last batch of each replica that had an eager update, by the session.
+_EAGER_BATCHES: weakref.WeakKeyDictionary[Any, deque] = weakref.WeakKeyDictionary()
+
 
 def register_release(optimizer: Any, losses: tf.Tensor) -> None:
     """Notes that the step that is being traced releases once more on its lot.
@@ -65,13 +70,13 @@ def register_release(optimizer: Any, losses: tf.Tensor) -> None:
         losses: In the graph of the update.
 
     Raises:
-        ValueError: If it cannot be known how often the lot is released.
+        ValueError: If the number of releases on this lot cannot be known.
     """
     step_graph, inside = _enclosing_step(losses.graph)
     if any(tf_internals.is_loop_body(graph) for graph in inside):
         raise ValueError(
             "A private update inside of a TensorFlow loop releases the same lot an "
-            "unknown number of times, and epsilon could not be told. Write the loop in "
+            "unknown number of times, so epsilon would be unknown. Write the loop in "
             "Python (`for _ in range(5)`), so that every update is traced."
         )
     with _LOCK:
@@ -83,6 +88,7 @@ def register_release(optimizer: Any, losses: tf.Tensor) -> None:
             tf_internals.is_control_flow_body(graph) for graph in inside
         )
         members = lot.members()
+        check_places(optimizer, optimizer._recorded_sampling())
         if len(members) == 1 and lot.count(optimizer) == 1:
             return
         _check(lot, members)
@@ -90,8 +96,77 @@ def register_release(optimizer: Any, losses: tf.Tensor) -> None:
         in_another_thread(member._revise_claim)  # It reads counters.
 
 
+def check_places(optimizer: Any, sampling: Sampling | None) -> None:
+    """Refuses updates that may leave lots out, where examples have places in a pass.
+
+    Of such data as many releases as a pass has lots count as one participation. If only
+    each fifth lot is used, an example in it takes part in every release.
+
+    Raises:
+        ValueError: If an update of `optimizer` is conditional on data with passes.
+    """
+    if not _has_passes(sampling):
+        return
+    with _LOCK:
+        lots = list(_LOTS.values())
+    if any(lot.conditional and lot.count(optimizer) for lot in lots):
+        raise ValueError(
+            "A private update inside of a `tf.cond` may leave lots out, so it is unknown "
+            "how many passes over the data there were. Make the update in every step, or "
+            "train on `keras_dp_ext.data.poisson_batches`, where each lot is drawn by "
+            f"itself. Received: {sampling.describe()}"
+        )
+
+
+def check_places_eagerly(optimizer: Any, context: FitContext | None) -> None:
+    """Refuses eager updates of a `fit` on data with passes.
+
+    Python decides anew in each step whether to update: see `check_places`.
+
+    Raises:
+        ValueError: If the data of this `fit` have passes.
+    """
+    sampling = optimizer._recorded_sampling()
+    if context is None or context.is_single_batch or not _has_passes(sampling):
+        return
+    raise ValueError(
+        "With `run_eagerly=True` a training step may leave lots out, so it is unknown "
+        "how many passes over the data there were. Compile the model without "
+        "`run_eagerly=True`, or train on `keras_dp_ext.data.poisson_batches`, where each "
+        f"lot is drawn by itself. Received: {sampling.describe()}"
+    )
+
+
+def _has_passes(sampling: Sampling | None) -> bool:
+    return sampling is not None and sampling.period > 1
+
+
+def check_only_release(context: FitContext | None) -> None:
+    """Refuses a second eager update on the same batch of a `fit`, by any optimizer.
+
+    A traced step registers all of its updates before the first of them runs. Eager
+    updates run one after the other, and each would count as the only one on its lot.
+
+    Raises:
+        ValueError: If this batch had its update, or cannot be seen.
+    """
+    if context is None or context.is_single_batch:
+        return  # Nothing is amplified, unless a custom loop says so itself.
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    with _LOCK:
+        seen = _EAGER_BATCHES.setdefault(context.session, deque(maxlen=replicas))
+        if context.step_data is None or any(b is context.step_data for b in seen):
+            raise ValueError(
+                "With `run_eagerly=True` a training step can make one private update "
+                "on each batch, in `train_step`: the cost of several on one lot must "
+                "be known before the first. Compile the model without "
+                "`run_eagerly=True`."
+            )
+        seen.append(context.step_data)
+
+
 def claim_of_lot(optimizer: Any) -> Claim:
-    """What one lot costs on which `optimizer` releases, with all its companions.
+    """What a lot costs on which `optimizer` and its companions release.
 
     Steps of different structure may be alive at the same time (the last batch of an
     epoch is traced apart). The greatest number of releases counts for the cost of a
@@ -137,7 +212,7 @@ def _check(lot: SharedLot, members: Sequence[Any]) -> None:
     if lot.conditional:
         raise ValueError(
             "Several private updates share a lot, and one of them is inside of a "
-            "`tf.cond`: it cannot be told how often the lot is released. Make every "
+            "`tf.cond`, so the number of releases on that lot is unknown. Make every "
             "update of the step unconditional, or train with one optimizer."
         )
     if any(member._accumulation_steps > 1 for member in members):

@@ -11,6 +11,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_dp_ext._fit_context import FitContext
+
+
+@dataclasses.dataclass(frozen=True)
+class PendingLoss:
+    """What `scale_loss` keeps for `apply_gradients`: the loss, and where it was met."""
+
+    loss: tf.Tensor
+    context: FitContext | None
+
 
 @dataclasses.dataclass
 class TrainingState:
@@ -48,15 +58,18 @@ class TrainingState:
     claim_observer: Callable[[], None] | None = None
     former_counters: list[keras.Variable] = dataclasses.field(default_factory=list)
 
-    def take_pending_loss(self) -> tf.Tensor | None:
-        """The loss that `scale_loss` has kept; it is handed out once."""
+    @property
+    def pending_loss(self) -> PendingLoss | None:
+        return getattr(self.pending, "loss", None)
+
+    def keep_loss(self, loss: PendingLoss) -> None:
+        self.pending.loss = loss
+
+    def take_pending_loss(self) -> PendingLoss | None:
+        """The loss that was kept; it is handed out once."""
         loss = self.pending_loss
         self.pending.loss = None
         return loss
-
-    @property
-    def pending_loss(self) -> tf.Tensor | None:
-        return getattr(self.pending, "loss", None)
 
     def first_time(self, warning: str) -> bool:
         """Whether `warning` has not been given yet; from now on it has."""

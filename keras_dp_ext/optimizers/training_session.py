@@ -66,8 +66,8 @@ def _record_fit(optimizer: Any, context: FitContext) -> None:
         sampling = Unknown()
         if optimizer._state.first_time("unknown sampling"):
             warnings.warn(
-                f"This training cannot be accounted for. {error} Or say afterwards "
-                "`optimizer.ledger.declare(sampling)`.",
+                f"This training cannot be accounted for. {error} Or call "
+                "`optimizer.ledger.declare(sampling)` afterwards.",
                 stacklevel=2,
             )
     known = optimizer.ledger.caveats()
@@ -83,16 +83,16 @@ def refuse_two_at_once(
 ) -> None:
     """Raises if another `fit` of the same optimizer has not ended yet.
 
-    Releases are counted by one counter: it could not be told whose lot was drawn how.
+    One counter counts the releases of both: which of them saw which lots is unknown.
     """
     former = None if accounted is None else accounted()
     if context is None or context.is_single_batch or former in (None, context.session):
         return
     if keras_internals.is_running(former):
         raise ValueError(
-            "Two `fit` calls train with one optimizer at the same time, so that it "
-            "cannot be told which release was drawn how. Let one end before the other "
-            "begins, or give each a model and an optimizer of its own."
+            "Two `fit` calls train with one optimizer at the same time, and which "
+            "release belongs to which cannot be known. Let one end before the other "
+            "begins, or give each its own model and optimizer."
         )
 
 

@@ -3,7 +3,7 @@
 from keras_dp_ext.presets.features import FEATURES, with_features
 from keras_dp_ext.presets.models import MODELS, build_model
 from keras_dp_ext.presets.recipe import Recipe
-from keras_dp_ext.presets.recipes import RECIPES, find_recipe
+from keras_dp_ext.presets.recipes import RECIPES, default_model, find_recipe
 
 __all__ = [
     "FEATURES",
@@ -11,6 +11,7 @@ __all__ = [
     "RECIPES",
     "Recipe",
     "build_model",
+    "default_model",
     "find_recipe",
     "with_features",
 ]

@@ -25,6 +25,8 @@ class Recipe:
         mechanism: Name of the mechanism that the recipe was found for.
         tuned_for_epsilon: The budget that it was found for: less noise allows a
             higher learning rate.
+        accountant: "rdp", or "pld": tighter, and slow for more than a few hundred
+            updates.
     """
 
     model: str
@@ -37,3 +39,4 @@ class Recipe:
     mechanism_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mechanism: str = "dpsgd"
     tuned_for_epsilon: float = 3.0
+    accountant: str = "rdp"

@@ -22,6 +22,9 @@ _ROUNDINGS = 16.0
 # Of what float32 leaves, float64 leaves 2**-29.
 _SHRINKS = 1e-4
 
+# Numbers that are compared at a time.
+_BLOCK = 2**16
+
 # Below, the square of a float32 is zero.
 _VANISHES = 1e-19
 
@@ -33,15 +36,32 @@ def largest(value: np.ndarray) -> float:
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
     """The largest one; infinite if only one of two is finite."""
-    apart = largest(a - b)
+    pairs = list(zip(_blocks(a), _blocks(b), strict=True))
+    apart = max((largest(x - y) for x, y in pairs), key=_or_infinite, default=0.0)
     if np.isfinite(apart):
         return apart
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)):
         return float("inf")
-    if not finite.all():
-        a, b = a[finite], b[finite]
-    return largest(a - b)
+    return largest(a[finite] - b[finite])
+
+
+def sum_of_squares(value: np.ndarray, scale: np.ndarray | float = 1.0) -> float:
+    """Of `value / scale`, in float64."""
+    if not isinstance(scale, float):
+        value = value / scale
+    blocks = (block.astype(np.float64) for block in _blocks(value))
+    return float(sum(block @ block for block in blocks))
+
+
+def _blocks(value: np.ndarray) -> list[np.ndarray]:
+    """Pieces that stay in a processor's cache."""
+    flat = value.reshape(-1)
+    return [flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK)]
+
+
+def _or_infinite(value: float) -> float:
+    return value if np.isfinite(value) else float("inf")
 
 
 def agree(

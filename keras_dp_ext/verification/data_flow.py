@@ -125,8 +125,8 @@ class DataFlow:
             return False  # Of a variable with data: it has no part in them.
         if op.type in graph_lib.SHAPE_OPS:
             return any(tensor.op in self._shapes for tensor in op.inputs)
-        if op.type.startswith("Random") and graph_lib.is_stateful(op):
-            return True
+        # Random draws hold no data, unless data are among their inputs (a shuffled
+        # batch, the rate of a Poisson distribution).
         if any(tensor.op in self._contents for tensor in op.inputs):
             return True
         # A function may fetch the next batch by itself.

@@ -187,7 +187,8 @@ class GradientTrials:
     def _compare_norm(self, trial: Trial, number: int) -> None:
         row = trial.row_by_rules()
         if row is not None and agreement.norms_agree(
-            *self._norms(trial, number, False, row), lambda: 0.0
+            *self._norms(trial, number, False, row, weight=trial.r[trial.row]),
+            lambda: 0.0,
         ):
             return
         if self._norm_agrees(trial, number, False):
@@ -222,17 +223,22 @@ class GradientTrials:
         return self._functions.places_of_norms()[number]
 
     def _norms(
-        self, trial: Trial, number: int, double: bool, truth: Any = None
+        self,
+        trial: Trial,
+        number: int,
+        double: bool,
+        truth: Any = None,
+        weight: float = 1.0,
     ) -> tuple[float, float]:
-        """By the rules, and of the ordinary gradient."""
+        """By the rules, and of the ordinary gradient, of which `truth` is a multiple."""
         truth = trial.single(double).truth if truth is None else truth
         norm = float(np.sqrt(trial.plain(double).norms_squared[number][trial.row]))
         scales = self._functions.scales_of(trial.scales)[number]
         squares = [
-            np.sum(np.square(truth[place] / scales[place], dtype=np.float64))
+            agreement.sum_of_squares(truth[place], scales[place])
             for place in self._places(number)
         ]
-        return norm, float(np.sqrt(sum(squares)))
+        return norm, float(np.sqrt(sum(squares)) / abs(weight))
 
     def _rounding_of_norm(self, trial: Trial, number: int, double: bool) -> float:
         truth = trial.single(double).truth

@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification import function_defs
 
@@ -112,7 +114,7 @@ class _Copies:
                 id(tensor): tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
                 for tensor in arguments
             }
-            self._copies = graph_lib.copy_ops(ops, replaced)
+            self._copies = copies_lib.copy_ops(ops, replaced)
         self.ops = [op for op in graph.get_operations() if op.type != "Placeholder"]
 
     def of(self, tensors: Any) -> list[tf.Tensor]:
@@ -124,3 +126,10 @@ def _source(tensor: tf.Tensor) -> tf.Tensor:
     if source is None:
         raise ValueError(f"Cannot evaluate input {tensor.op.name} of the model.")
     return source
+
+
+def as_floats(tensor: tf.Tensor) -> np.ndarray:
+    """What a tensor holds, not copied where that can be helped: to be read only."""
+    if tensor.dtype not in (tf.float32, tf.float64):
+        tensor = tf.cast(tensor, tf.float32)
+    return np.asarray(memoryview(tensor))

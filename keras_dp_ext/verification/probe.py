@@ -13,6 +13,8 @@ copies of the variables:
    `sum_b r_b loss_b`: right rules, right order of the batch axis
    (`gradient_trials.py`).
 4. The norm of a row must be that of its ordinary gradient: right clipping.
+5. Where a bound looks at every coordinate, the rows that it is given are added up with
+   the weights `r` in its place (`rows_of_bound.py`).
 
 Every probe draws its own random numbers from the operating system, so that nothing
 can be made to pass. A failure is a Python exception in `fit`, before anything has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.verification import probe_errors
-from keras_dp_ext.verification.graph_function import GraphFunction
+from keras_dp_ext.verification.draws import draws_from_data, hidden_draws
+from keras_dp_ext.verification.graph_function import GraphFunction, as_floats
+from keras_dp_ext.verification.rows_of_bound import RowsOfBound
 from keras_dp_ext.verification.variable_copies import VariableCopies
 from keras_dp_ext.verification.writes import only_reads
 
@@ -23,7 +27,7 @@ class GradientResult:
 
     Attributes:
         norms_squared: For each time that norms were asked for, `[rows]`.
-        sums: For each time that sums were asked for, one for each variable.
+        sums: For each time that sums or rows were asked for, one for each variable.
         truth: The ordinary gradients, for each variable.
         inputs: The ordinary gradients with respect to float inputs.
     """
@@ -45,7 +49,7 @@ class ProbeFunctions:
         sources: Through which data enters.
         variables: The trainable variables.
         gradients: The engine's gradients, of which the training step has asked what
-            it needs: these very norms and sums are tested.
+            it needs: these very norms, sums and rows are tested.
         group: Examples per microbatch.
     """
 
@@ -66,7 +70,8 @@ class ProbeFunctions:
         self._inputs = [*self._sources, *self._draws]
         self.forward = GraphFunction(self._inputs, [losses])
         self._draw = GraphFunction(self._sources, self._draws) if self._draws else None
-        self._norms, self._sums = _asked_for(gradients)
+        self._norms, self._sums, given = _asked_for(gradients, losses.graph)
+        self._rows = [RowsOfBound(one) for one in given]
         self._coefficients = _unique(c for one in self._sums for c in one.coefficients)
         self._scales = _unique(
             scale
@@ -87,6 +92,7 @@ class ProbeFunctions:
         found = [truth[number] for number in self._truth_places] + of_inputs
         outputs = [losses, *(one.values for one in self._norms)]
         outputs += [value for one in self._sums for value in one.values]
+        outputs += [value for one in self._rows for value in one.outputs]
         self._rules = GraphFunction(
             [*self._inputs, ordinary.weights, *self._coefficients, *self._scales],
             outputs + (found if self._with_truth else []),
@@ -98,7 +104,8 @@ class ProbeFunctions:
     def functions(self) -> list[GraphFunction]:
         """Everything that a verdict depends on."""
         truth = [] if self._truth is None else [self._truth.function]
-        return [self.forward, self._rules, *truth]
+        rows = [function for one in self._rows for function in one.functions()]
+        return [self.forward, self._rules, *truth, *rows]
 
     def use(self, copies: VariableCopies) -> None:
         """Lets the functions run on other variables than the real ones."""
@@ -181,17 +188,21 @@ class ProbeFunctions:
         if self._truth is not None:
             results += self._truth.function([*values, each], stand_in, double)
         self.check_number_of_losses(results[0], len(each))
-        results = [_as_float(value) for value in results[1:]]
-        norms = results[: len(self._norms)]
-        rest = results[len(self._norms) :]
-        sums = []
-        for one in self._sums:
-            sums.append(rest[: len(one.values)])
-            rest = rest[len(one.values) :]
+        rest = iter(results[1:])
+
+        def following(count: int) -> list[np.ndarray]:
+            return [as_floats(value) for value in itertools.islice(rest, count)]
+
+        norms = following(len(self._norms))
+        sums = [following(len(one.values)) for one in self._sums]
+        for one in self._rows:
+            values = list(itertools.islice(rest, len(one.outputs)))
+            sums += one.weighted_sums(values, coefficients, stand_in, double)
         truth = [np.zeros(shape, np.float32) for shape in self._shapes]
-        for number, value in zip(self._truth_places, rest, strict=False):
+        found = following(len(self._truth_places))
+        for number, value in zip(self._truth_places, found, strict=True):
             truth[number] = value
-        return GradientResult(norms, sums, truth, rest[len(self._truth_places) :])
+        return GradientResult(norms, sums, truth, following(self._inputs_count))
 
     def every_float(self) -> tuple[list[tf.Tensor], Callable]:
         """All float tensors of the forward pass, and a function of their values."""
@@ -220,66 +231,42 @@ class ProbeFunctions:
             function.forget()
 
 
-def hidden_draws(
-    ops: Iterable[tf.Operation], sources: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
-    """What is drawn without a seed that could be set, whatever the data are.
+def _asked_for(gradients: Any, graph: Any) -> tuple[list, list, list]:
+    """Norms, sums and rows that the step needs.
 
-    `tf.random.normal` and `tf.nn.dropout` draw other numbers in every run. What
-    depends on data (a shuffled batch, counts of a rate) is none of these: to hold it
-    would hide that it mixes.
+    Some cannot be tested as they are: those in a branch, norms in units that cannot be
+    replaced, sums with fixed coefficients. The same of another copy take their place.
     """
-    apart, _ = _draws(ops, sources)
-    return [output for op in apart for output in op.outputs]
-
-
-def draws_from_data(
-    ops: Iterable[tf.Operation], sources: Sequence[tf.Tensor]
-) -> list[tf.Operation]:
-    """Ops that draw from what data say, and other numbers in every run."""
-    return _draws(ops, sources)[1]
-
-
-def _draws(
-    ops: Iterable[tf.Operation], sources: Sequence[tf.Tensor]
-) -> tuple[list[tf.Operation], list[tf.Operation]]:
-    """Random ops without a seed that could be set: apart from the data, and from them."""
-    dependent = {id(source) for source in sources}
-    apart: list[tf.Operation] = []
-    from_data: list[tf.Operation] = []
-    for op in ops:
-        is_dependent = op.type not in graph_lib.SHAPE_OPS and any(
-            id(tensor) in dependent for tensor in op.inputs
-        )
-        if is_dependent:
-            dependent.update(id(output) for output in op.outputs)
-        if _is_random(op):
-            (from_data if is_dependent else apart).append(op)
-    return apart, from_data
-
-
-def _is_random(op: tf.Operation) -> bool:
-    return (
-        graph_lib.is_stateful(op)
-        and any(word in op.type for word in ("Random", "Normal", "Multinomial"))
-        and not any(tensor.dtype == tf.resource for tensor in op.inputs)
-    )
-
-
-def _asked_for(gradients: Any) -> tuple[list, list]:
-    """Norms and sums that the step needs; or, if it needs others, plain ones."""
-    norms = [one for one in gradients.norms if all(map(_can_feed, one.scales or []))]
+    asked = (gradients.norms, gradients.sums, gradients.given)
+    norms = [
+        one
+        for one in gradients.norms
+        if one.values.graph is graph and all(map(_can_feed, one.scales or []))
+    ]
     sums = [
         one
         for one in gradients.sums
-        if all(map(graph_lib.is_symbolic, one.coefficients))
+        if one.values[0].graph is graph
+        and all(map(graph_lib.is_symbolic, one.coefficients))
     ]
-    if norms and sums:
-        return norms, sums
-    gradients = gradients.copy()
-    gradients.norm_squared()
-    gradients.weighted_sum(tf.zeros([gradients.num_rows]))
-    return gradients.norms, gradients.sums
+    given = [one for one in gradients.given if one.sums[0].graph is graph]
+    is_missing = [
+        len(usable) < len(all_of_them)
+        for usable, all_of_them in zip((norms, sums, given), asked, strict=True)
+    ]
+    # Norms alone make no release: something else was done to the gradients.
+    is_unknown = not sums and not given
+    if any(is_missing) or is_unknown:
+        fresh = gradients.copy()
+        if is_missing[0] or is_unknown:
+            fresh.norm_squared()
+        if is_missing[1] or is_unknown:
+            fresh.weighted_sum(tf.zeros([fresh.num_rows]))
+        if is_missing[2]:
+            fresh.sum_of(lambda rows: rows, result_shapes=fresh.shapes)
+        norms, sums = norms + fresh.norms, sums + fresh.sums
+        given = given + fresh.given
+    return norms, sums, given
 
 
 def _can_feed(scale: Any) -> bool:
@@ -292,12 +279,6 @@ def _can_feed(scale: Any) -> bool:
 
 def _unique(tensors: Any) -> list[tf.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
-
-
-def _as_float(tensor: tf.Tensor) -> np.ndarray:
-    if tensor.dtype not in (tf.float32, tf.float64):
-        tensor = tf.cast(tensor, tf.float32)
-    return tensor.numpy()
 
 
 class _TruthApart:
@@ -323,23 +304,7 @@ def _truth_apart(
     ops: Iterable[tf.Operation],
 ) -> Any:
     graph = losses.graph
-    copies: dict[int, tf.Tensor] = {}
-
-    def copy_of(tensor: tf.Tensor) -> tf.Tensor | None:
-        """Also of what only a custom gradient needs: it is not before the losses."""
-        if getattr(tensor, "graph", None) is not graph:
-            return None
-        if tensor.op.type != "Placeholder" and id(tensor) not in copies:
-            missing = graph_lib.ancestors([tensor], set(copies))
-            starts = [op.outputs[0] for op in missing if op.type == "Placeholder"]
-            known = {
-                **copies,
-                **{id(start): scratch.capture(start) for start in starts},
-            }
-            copies.update(graph_lib.copy_ops(missing, known, retrace_loops=True))
-        return copies.get(id(tensor))
-
-    scratch = tf_internals.graph_of_copies("probe", copy_of)
+    scratch = tf_internals.scratch_graph("probe")
     with scratch.as_default():
         weights = tf.compat.v1.placeholder(losses.dtype, losses.shape)
         # Placeholders, not captures: these are given in each run.
@@ -353,7 +318,7 @@ def _truth_apart(
         for tensor in (*starts, *(handle for handle in handles if handle is not None)):
             if id(tensor) not in replaced:
                 replaced[id(tensor)] = scratch.capture(tensor)
-        copies.update(graph_lib.copy_ops(ops, replaced, retrace_loops=True))
+        copies = copies_lib.copy_ops(ops, replaced, retrace=True)
         handles = [None if h is None else replaced[id(h)] for h in handles]
         floats = [
             replaced[id(tensor)] for tensor in sources if tensor.dtype.is_floating

@@ -87,6 +87,8 @@ class StateGuard:
         self._exact: dict[int, str] = {}
         self._trained: dict[int, str] = {}
         self._metrics: dict[int, str] = {}
+        # Weights of the model are none, and are asked for often.
+        self._no_metrics: set[int] = set()
         self._losses: list[tf.Tensor] = []
         self._flow = DataFlow()
         self._updating_threads: set[int] = set()
@@ -130,6 +132,7 @@ class StateGuard:
     def _visit_all(self, losses: tf.Tensor | None = None) -> None:
         """Visits what the graphs hold already, the outermost graph first."""
         self._allow_metrics()
+        self._check_losses()
         self._flow = DataFlow()
         graphs = [(graph, graph.get_operations()) for graph in reversed(self._graphs)]
         for _, ops in graphs:
@@ -229,6 +232,8 @@ class StateGuard:
             return False
         if id(handle) in self._metrics:
             return True
+        if self._is_before_update or id(handle) in self._no_metrics:
+            return False  # All metrics that there are have just been asked for.
         self._allow_metrics()  # Keras builds some of them late.
         return id(handle) in self._metrics
 
@@ -251,7 +256,8 @@ class StateGuard:
             for handle, name in _handles(metric.variables).items():
                 if handle not in weights:
                     self._metrics[handle] = name
-        if len(self._metrics) > before or self._is_before_update:
+        self._no_metrics = set(weights)
+        if len(self._metrics) > before:
             self._check_losses()
 
     def _name(self, handle: tf.Tensor, op: tf.Operation) -> str:

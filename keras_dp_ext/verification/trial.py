@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +77,11 @@ class Trial:
 
     def plain(self, double: bool = False) -> GradientResult:
         """Sums with coefficients `r`, norms."""
-        return self._once("plain", self._ones, self.r, double)
+        if ("plain", double) not in self._results:
+            result = self._run(self._ones, self.r, double)
+            # Nobody asks for its ordinary gradient, which is as large as the model.
+            self._results["plain", double] = dataclasses.replace(result, truth=[])
+        return self._results["plain", double]
 
     def weighted(self, double: bool = False) -> GradientResult:
         """The ordinary gradient with weights `r`; of the sums, one row only."""
@@ -91,7 +96,7 @@ class Trial:
         return self._once("single", self._alone, self._ones, double)
 
     def row_by_rules(self) -> list[np.ndarray] | None:
-        """The gradient of the row as the rules sum it up, without a run of its own.
+        """`r` times the gradient of the row as the rules sum it up, without a run.
 
         For norms, once the sums have been compared with the truth: rules that give
         the right sum for weights `r` give each row its own gradient. `None` where the
@@ -101,7 +106,7 @@ class Trial:
         pairs = list(zip(result.sums[0], result.truth, strict=True))
         if any(largest(row) < _VISIBLE * largest(total) for row, total in pairs):
             return None
-        return [row / self.r[self.row] for row, _ in pairs]
+        return result.sums[0]
 
     def picked_from(self, data: Sequence[tf.Tensor]) -> GradientResult:
         """The sum with a coefficient for one row only, for other data."""

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext.verification.graph_function import as_floats
 
 
 @dataclasses.dataclass(eq=False)
@@ -127,7 +128,7 @@ def _stand_in(handle: tf.Tensor) -> _StandIn:
 
 def _perturbed(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
     """About a tenth of the variable's size, or of a usual initial value if zero."""
-    wide = value.numpy().astype(np.float32)
+    wide = as_floats(value)
     noise = generator.standard_normal(wide.shape, np.float32)
     size = math.sqrt(np.mean(np.square(wide, dtype=np.float64))) if wide.size else 0.0
     if wide.size and wide.min() >= 0.0:
@@ -138,14 +139,17 @@ def _perturbed(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
 
 
 def _redrawn(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
-    wide = value.numpy().astype(np.float32)
-    if wide.size and wide.min() >= 0.0 and wide.max() > 0.0:
-        # All positive: a gain or a variance, which must remain so.
-        return tf.constant(0.5 + generator.random(wide.shape, np.float32), value.dtype)
+    old = as_floats(value)
     # Uniform numbers are drawn faster than normal ones.
-    noise = 2 * generator.random(wide.shape, np.float32) - 1
-    size = math.sqrt(3) * _usual_size(wide.shape)
-    return tf.constant(np.float32(size) * noise, value.dtype)
+    drawn = generator.random(old.shape, np.float32)
+    if old.size and old.min() >= 0.0 and old.max() > 0.0:
+        # All positive: a gain or a variance, which must remain so.
+        drawn += 0.5
+    else:
+        size = np.float32(math.sqrt(3) * _usual_size(old.shape))
+        drawn *= 2 * size
+        drawn -= size
+    return tf.constant(drawn, value.dtype)
 
 
 def _usual_size(shape: Any) -> float:

@@ -23,7 +23,7 @@ from keras_dp_ext.accounting import (
     events,
     participation,
 )
-from keras_dp_ext.accounting.correlated import check_covered
+from keras_dp_ext.accounting.coverage import check_covered
 from keras_dp_ext.accounting.sampling import get as samplings_get
 from keras_dp_ext.noise import Banded, BufferedToeplitz, TreeAggregation
 from keras_dp_ext.noise.correlated import toeplitz

@@ -79,9 +79,10 @@ def test_overflow_is_told():
     claim, sampling = CLAIMS["gaussian"], Poisson(0.01, overflow_delta=1e-8)
     with pytest.warns(UserWarning, match="at delta - 2e-06"):
         event = claim.to_dp_event(sampling, 200)
-    accountant = dp_accounting.pld.PLDAccountant().compose(event)
+    added = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(DELTA - 2e-6)
+    # Our own figure comes from the losses of full lots, and is a little lower.
     ours = epsilon_pld([(claim.proven, sampling, 200)], DELTA)
-    assert accountant.get_epsilon(DELTA - 2e-6) == pytest.approx(ours)
+    assert 0.9 * added < ours <= added
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,16 @@
 """The ledger never reports less than was spent."""
 
+import types
+
 import pytest
 
 from keras_dp_ext import noise as noises
 from keras_dp_ext.accounting import (
+    BallsInBins,
     Claim,
+    CorrelatedRelease,
+    CyclicPoisson,
+    FixedOrder,
     FullBatch,
     GaussianRelease,
     Ledger,
@@ -14,7 +20,9 @@ from keras_dp_ext.accounting import (
     Shuffled,
     Unknown,
     epsilon,
+    epsilon_rdp,
 )
+from keras_dp_ext.accounting.of_model import entries_of
 
 CLAIM = Claim(GaussianRelease(1.1))
 POISSON = Poisson(0.01)
@@ -303,7 +311,7 @@ def test_unknown_sampling_has_no_epsilon_until_it_is_declared():
     ledger.open(0, CLAIM, POISSON)
     ledger.open(10, CLAIM, Unknown())
     assert Ledger.from_json(ledger.to_json()) == ledger
-    with pytest.raises(ValueError, match=r"20 releases .* nobody knows"):
+    with pytest.raises(ValueError, match=r"cost of 20 releases .* nobody knows"):
         ledger.epsilon(delta=1e-5)
     ledger.declare(FullBatch())
     assert counts(ledger, 30) == [10, 20]
@@ -340,3 +348,39 @@ def test_ledgers_that_part_are_both_spent_and_only_once():
         own, total = own.including(20, foreign, 10)
         assert total == 20
         assert own.epsilon(total, 1e-5) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Shuffled(11, 0.1), FixedOrder(11), CyclicPoisson(0.5, 11), BallsInBins(11)],
+    ids=lambda sampling: type(sampling).__name__,
+)
+def test_an_example_may_have_its_place_in_the_quietest_release_of_each_pass(sampling):
+    """Costs that are known afterwards come by noise, without their places."""
+    quiet, loud = GaussianRelease(0.5), GaussianRelease(50.0)
+    claim = Claim(GaussianRelease(0.0))
+    ledger = Ledger(lambda: 110)
+    ledger.open(0, claim, sampling)
+    optimizer = types.SimpleNamespace(
+        ledger=ledger,
+        mechanism=types.SimpleNamespace(
+            recorded_events=lambda group: [(quiet, 10), (loud, 100)]
+        ),
+        privacy_claim=lambda: claim,
+        _claimed_group=lambda: 1,
+    )
+    entries = [(c.proven, s, n) for c, s, n in entries_of(optimizer)]
+    amplified = isinstance(sampling, CyclicPoisson)
+    place = Poisson(0.5) if amplified else FullBatch()
+    worst = epsilon_rdp([(quiet, place, 10)], 1e-5)
+    assert epsilon_rdp(entries, 1e-5) >= worst
+
+
+def test_people_stay_people_where_a_run_begins_anywhere():
+    """A restored run on shuffled data counts as full batches, of the same unit."""
+    claim = Claim(CorrelatedRelease(1.0, noises.TreeAggregation()))
+    saved, ledger = Ledger(lambda: 5), Ledger(lambda: 0)
+    saved.open(0, claim, Shuffled(10, 0.1, unit="person"))
+    total = ledger.restore(saved, 5)
+    assert ledger.epsilon(total + 3, delta=1e-5) > 0
+    assert {segment.sampling.unit for segment in ledger.segments} == {"person"}

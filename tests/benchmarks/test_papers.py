@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import models
-from benchmarks.papers import common, run_all
+from benchmarks.papers import common, run_all, runs
 from keras_dp_ext.data import load
 from keras_dp_ext.data.sets.data_set import DataSet
 
@@ -27,7 +27,7 @@ def run(monkeypatch, name: str, *argv: str) -> None:
     """A script as the command line starts it."""
     module = importlib.import_module(f"benchmarks.papers.{name}")
     monkeypatch.setattr(sys, "argv", [name, *argv])
-    common._finished.clear()
+    runs._in_memory.clear()
     module.main()
 
 
@@ -64,22 +64,42 @@ def test_recorded_command_quotes_names_of_methods(tmp_path):
     assert "DIR" not in arguments.command
 
 
-def test_size_note_tells_every_shortage(tmp_path):
-    arguments = parse(tmp_path, "--fast")
-    digits = load("digits")
-    note = common.size_note(arguments, digits, "mnist", epochs=5, paper_epochs=60)
+def rows_of(seeds: int, epochs: int) -> list[dict]:
+    return [
+        {"method": "DP-SGD", "seed": seed, "epoch": epoch + 1}
+        for seed in range(seeds)
+        for epoch in range(epochs)
+    ]
+
+
+def case_of(method: str) -> common.Case:
+    return common.Case({"method": method}, lambda data: None, lambda: None, 1, 1)
+
+
+def test_size_note_tells_every_shortage():
+    note = common.size_note(
+        load("digits"), "mnist", [case_of("DP-SGD")], rows_of(1, 5), paper_epochs=60
+    )
     assert "Smaller than in the paper" in note
     assert "1,438 embedded digits" in note and "5 of 60 epochs" in note
-    assert "one seed" in note
+    assert "One seed each" in note
 
 
-def test_size_note_claims_the_papers_size_only_when_nothing_is_missing(tmp_path):
-    arguments = parse(tmp_path, "--seeds", "3")
+def test_size_note_claims_the_papers_size_only_when_nothing_is_missing():
     images = np.zeros([60_000, 1], np.uint8)
     labels = np.zeros([60_000], np.uint8)
     full = DataSet("mnist", images, labels, images, labels, 10)
-    assert common.size_note(arguments, full, "mnist", 60, 60).startswith("Size of the")
-    assert "59 of 60" in common.size_note(arguments, full, "mnist", 59, 60)
+    cases = [case_of("DP-SGD")]
+    note = common.size_note(full, "mnist", cases, rows_of(3, 60), 60)
+    assert note.startswith("Size of the paper") and "3 seeds each" in note
+    assert "59 of 60" in common.size_note(full, "mnist", cases, rows_of(3, 59), 60)
+
+
+def test_size_note_counts_the_seeds_of_each_method():
+    cases = [case_of("DP-SGD"), case_of("encoding"), case_of("tanh")]
+    rows = [*rows_of(2, 60), {"method": "tanh", "seed": 0, "epoch": 60}]
+    note = common.size_note(load("digits"), "mnist", cases, rows, 60)
+    assert "DP-SGD 2, tanh 1" in note and "Not trained yet: encoding." in note
 
 
 def test_spread_of_one_seed_is_unknown_not_zero():
@@ -103,7 +123,16 @@ def test_spread_of_one_seed_is_unknown_not_zero():
 
 def test_every_script_is_run_by_run_all():
     scripts = {path.stem for path in Path(common.__file__).parent.glob("*.py")}
-    assert scripts - {"common", "run_all", "__init__"} == set(run_all.SCRIPTS)
+    shared = {
+        "common",
+        "noise_direction",
+        "run_all",
+        "run_files",
+        "runs",
+        "step_times",
+        "tuning",
+    }
+    assert scripts - shared == set(run_all.SCRIPTS)
 
 
 @pytest.mark.parametrize("name", ["lenet", "mnist_cnn"])
@@ -161,14 +190,17 @@ def test_private_and_plain_curves_carry_their_epsilon(monkeypatch, tmp_path):
         "xiang_figures",
         *("--fast", "--epochs", "1", "--only", "3a", "--output-dir", str(tmp_path)),
         *("--methods", "unperturbed", "DP-SGD", "as printed, w = 1"),
+        "as printed, noise for w",
     )
     rows = {row["method"]: row for row in read(tmp_path / "xiang_figure3a.csv")}
     assert rows["unperturbed"]["epsilon"] == "inf"
     assert 0.9 < float(rows["DP-SGD"]["epsilon"]) <= 1.0
     assert float(rows["as printed, w = 1"]["published_epsilon"]) == pytest.approx(1.0)
-    assert "1 of 60 epochs" in (tmp_path / "xiang_figure3a.md").read_text().replace(
-        "\n", " "
-    )
+    text = (tmp_path / "xiang_figure3a.md").read_text().replace("\n", " ")
+    assert "1 of 60 epochs" in text
+    # What it changes that w is its noise alone is told, with the reason.
+    assert "Pinsker" in text and "sqrt(T) / (2 m), here 0.012" in text
+    assert float(rows["as printed, noise for w"]["epsilon"]) > 100
 
 
 def test_missing_svhn_is_skipped_with_one_line(monkeypatch, tmp_path, capsys):
@@ -199,12 +231,42 @@ def test_interrupted_command_goes_on_from_finished_runs(
         *("--cache-dir", str(tmp_path / "cache")),
     )
     run(monkeypatch, "xiang_figures", *arguments, "--seeds", "1")
-    first = read(tmp_path / "xiang_figure3b.csv")
+    first = read(tmp_path / "runs" / "xiang_svhn_cropped.csv")
     capsys.readouterr()
     run(monkeypatch, "xiang_figures", *arguments, "--seeds", "2")
-    assert capsys.readouterr().out.count("finished before") == 1
-    second = read(tmp_path / "xiang_figure3b.csv")
+    assert "[1/1] unperturbed, 10, seed 1 (1 of 2 finished" in capsys.readouterr().out
+    second = read(tmp_path / "runs" / "xiang_svhn_cropped.csv")
     assert second[0] == first[0] and [row["seed"] for row in second] == ["0", "1"]
     text = (tmp_path / "xiang_figure3b.md").read_text().replace("\n", " ")
     assert "64 of 73,257 training examples" in text
     assert "alexnet of width 1 instead of 64" in text
+
+
+@pytest.fixture
+def made_up_sets(tmp_path):
+    """A directory with a small MNIST and CIFAR-10."""
+    rng = np.random.default_rng(0)
+    for name, shape in (("mnist", (28, 28)), ("cifar10_subset", (32, 32, 3))):
+        sizes = {"train": 600, "test": 20}
+        arrays = {
+            f"x_{part}": rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+            for part, count in sizes.items()
+        } | {
+            f"y_{part}": rng.integers(0, 10, count, dtype=np.uint8)
+            for part, count in sizes.items()
+        }
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", run_all.FULL, ids=" ".join)
+def test_plan_of_every_full_command_names_what_is_missing(
+    monkeypatch, tmp_path, made_up_sets, capsys, command
+):
+    name, *rest = command
+    options = ("--data-dir", str(made_up_sets), "--output-dir", str(tmp_path / "out"))
+    run(monkeypatch, name, *rest, *options, "--plan")
+    out = capsys.readouterr().out
+    # The last line of each store.
+    assert "of" in out and "h left, and" in out and "that nobody has timed" in out
+    assert not list((tmp_path / "out").glob("*.csv"))

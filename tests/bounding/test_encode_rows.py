@@ -6,8 +6,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_dp_ext.bounding import Codebook, encoding
-from keras_dp_ext.bounding.encoding import encode_rows
+from keras_dp_ext.bounding import Codebook
+from keras_dp_ext.bounding import encode_rows as encoding
+from keras_dp_ext.bounding.encode_rows import encode_rows
 from keras_dp_ext.noise import StudentT
 from tests.nasr_algorithms import algorithm_2
 

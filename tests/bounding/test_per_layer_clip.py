@@ -136,3 +136,118 @@ def test_it_saves_loads_and_refuses_other_models(tmp_path):
         dp.optimizers.make_private(
             keras.optimizers.SGD, bound=PerLayerClip(), noise=dp.noise.StudentT()
         )
+
+
+def test_groups_are_clipped_together_wherever_their_weights_are():
+    rng = np.random.default_rng(2)
+    rows = [rng.normal(size=[5, *shape]) * 3 for shape in ([3, 4], [4], [4, 1], [1])]
+    tensors = [tf.constant(r, tf.float32) for r in rows]
+    bound = PerLayerClip(2.0, shares=(3.0, 1.0), groups=(0, 1, 0, 1))
+    sums = bound.sum(dp.gradients.MaterializedGradients(tensors))
+    clips = 2.0 * np.array([3.0, 1.0]) / np.sqrt(10)
+    for group, clip in ((0, 2), clips[0]), ((1, 3), clips[1]):
+        squares = sum(np.sum(rows[n].reshape(5, -1) ** 2, axis=1) for n in group)
+        factors = np.minimum(1.0, clip / np.sqrt(squares))
+        for n in group:
+            expected = np.tensordot(factors, rows[n], axes=1)
+            np.testing.assert_allclose(sums[n], expected, rtol=1e-4)
+    # Neighbouring groups are layers.
+    layers = PerLayerClip(2.0, (2, 2)).sum(dp.gradients.MaterializedGradients(tensors))
+    same = PerLayerClip(2.0, groups=(0, 0, 1, 1)).sum(
+        dp.gradients.MaterializedGradients(tensors)
+    )
+    for one, other in zip(layers, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"groups": (0, 2, 0, 2)},
+        {"groups": (-1, 0, 1, 2)},
+        {"groups": (0, 1), "layer_sizes": (1, 1)},
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(arguments):
+    with pytest.raises(ValueError, match="groups"):
+        PerLayerClip(1.0, **arguments)
+
+
+def test_groups_of_another_model_are_refused():
+    model = model_with(PerLayerClip(1.0, groups=(0, 1, 0)))
+    with pytest.raises(ValueError, match="must describe the model, which has 4"):
+        model.fit(*data(), verbose=0)
+
+
+def reference(model, x, y, clip_rows):
+    """The sum of clipped rows of a lot, by one backward pass for each example."""
+    rows = []
+    for one in range(len(x)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((model(x[one : one + 1]) - y[one : one + 1]) ** 2)
+        rows.append([g.numpy() for g in tape.gradient(loss, model.trainable_variables)])
+    columns = [np.stack(column) for column in zip(*rows, strict=True)]
+    return clip_rows(columns)
+
+
+def by_groups(groups, clip):
+    def clipped(columns):
+        count = len(set(groups))
+        result = []
+        for group, column in zip(groups, columns, strict=True):
+            squares = sum(
+                np.sum(c.reshape(len(c), -1) ** 2, axis=1)
+                for c, g in zip(columns, groups, strict=True)
+                if g == group
+            )
+            factors = np.minimum(1.0, clip / np.sqrt(count) / np.sqrt(squares))
+            result.append(np.tensordot(factors, column, axes=1))
+        return result
+
+    return clipped
+
+
+BOUNDS = {
+    "per-layer": (PerLayerClip(0.5, (2, 2)), by_groups((0, 0, 1, 1), 0.5)),
+    "per-group": (PerLayerClip(0.5, groups=(0, 1, 0, 1)), by_groups((0, 1, 0, 1), 0.5)),
+    "quantile": (dp.bounding.QuantileClip(0.5), by_groups((0, 0, 0, 0), 0.5)),
+}
+
+
+def check_one_update(model, clip_rows, x, y, lot, **arguments):
+    """The first `lot` rows, in one update without noise to speak of."""
+    before = model.get_weights()
+    expected = reference(model, x[:lot], y[:lot], clip_rows)
+    model.fit(x, y, shuffle=False, verbose=0, **arguments)
+    for old, new, value in zip(before, model.get_weights(), expected, strict=True):
+        np.testing.assert_allclose(old - new, value / 8, rtol=2e-3, atol=2e-5)
+
+
+QUIET = {"scale": 1e-7, "learning_rate": 1.0, "expected_batch_size": 8}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("path", ["xla", "lots", "dynamic", "reloaded"])
+def test_an_update_is_the_clipped_sum_on_every_path(name, path, tmp_path):
+    bound, clip_rows = BOUNDS[name]
+    arguments, fitted = dict(QUIET), {"batch_size": 8}
+    x, y = data(8)
+    if path == "lots":
+        arguments["gradient_accumulation_steps"] = 2
+        fitted["batch_size"] = 4
+    if path == "dynamic":  # Eleven rows have a last batch of three.
+        (x, y), fitted["steps_per_epoch"] = data(11), 1
+    model = model_with(bound, **arguments)
+    model.jit_compile = path == "xla"
+    if path == "reloaded":
+        model.save(tmp_path / "model.keras")
+        model = keras.models.load_model(tmp_path / "model.keras")
+    check_one_update(model, clip_rows, x, y, 8, **fitted)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_an_update_of_two_replicas_is_the_clipped_sum(name, mirrored):
+    bound, clip_rows = BOUNDS[name]
+    with mirrored.scope():
+        model = model_with(bound, **QUIET)
+    check_one_update(model, clip_rows, *data(8), 8, batch_size=8)

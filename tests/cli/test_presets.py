@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
+from benchmarks.headline import MODELS as HEADLINE
 from keras_dp_ext.data import NAMES, DataSet
-from keras_dp_ext.presets import MODELS, RECIPES, build_model, find_recipe
+from keras_dp_ext.presets import (
+    MODELS,
+    RECIPES,
+    build_model,
+    default_model,
+    find_recipe,
+)
 
 SHAPES = {
     "digits": (8, 8, 1),
@@ -42,7 +49,8 @@ def test_the_mnist_network_is_the_one_that_papers_use():
 
 
 def test_recipes_are_found_by_model_and_mechanism():
-    assert find_recipe("mnist").model == "tanh_cnn"
+    assert find_recipe("mnist").model == "scatter_linear"
+    assert find_recipe("mnist", mechanism="encoding").model == "tanh_cnn"
     assert find_recipe("mnist", "pca_mlp").mechanism_arguments["l2_norm_clip"] == 4.0
     for name in ("digits", "mnist"):
         assert find_recipe(name, mechanism="encoding").mechanism == "encoding"
@@ -53,3 +61,22 @@ def test_recipes_are_found_by_model_and_mechanism():
     assert budgets[0.5] == budgets[2.0] != budgets[8.0]
     unknown = find_recipe("my_data", "linear")
     assert unknown.model == "linear" and set(MODELS) >= {unknown.model}
+
+
+@pytest.mark.parametrize("name", HEADLINE)
+def test_the_command_without_further_arguments_is_the_headline(name):
+    recipe = find_recipe(name)
+    assert (recipe.model, recipe.accountant) == (HEADLINE[name], "pld")
+
+
+def test_other_mechanisms_are_not_asked_for_an_accountant_of_gaussian_noise():
+    for name in HEADLINE:
+        assert find_recipe(name, mechanism="encoding").accountant == "rdp"
+
+
+def test_mechanisms_are_compared_on_a_model_that_all_were_tuned_for():
+    assert default_model("mnist", "dpsgd", "tanh") == "scatter_linear"
+    assert default_model("mnist", "dpsgd", "encoding") == "tanh_cnn"
+    # Nobody has tuned encoding for these: they are compared all the same.
+    assert default_model("cifar10", "dpsgd", "encoding") == "scatter_random"
+    assert default_model("unknown", "dpsgd") == "mlp"

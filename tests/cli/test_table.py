@@ -133,7 +133,7 @@ def test_wrong_targets_take_one_line(keras_dp, table, tmp_path, arguments, messa
         ("", "cannot be read"),
         ("a,b\n1,2\n", "at least ten"),
         ("a,b\n" + "1,2\n" * 20 + "1\n", "values in each row"),
-        ("a,a\n" + "1,2\n" * 20, "once"),
+        ("a,a\n" + "1,2\n" * 20, "a name of its own"),
         ("a\n" + "1\n2\n" * 20, "beside `a`"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from keras_dp_ext.accounting import Ledger
 from keras_dp_ext.cli import _report
 from keras_dp_ext.data import load
+from keras_dp_ext.presets import RECIPES, Recipe
 
 QUICK = ("train", "--model", "linear", "--batch-size", 64)
 
@@ -56,6 +57,23 @@ def test_one_command_leaves_a_model_and_its_privacy(keras_dp, tmp_path):
     rows = history_of(tmp_path)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert float(rows[-1]["epsilon"]) == summary["epsilon"]
+
+
+def test_a_recipe_chooses_the_accountant_and_the_settings_keep_it(
+    keras_dp, tmp_path, monkeypatch
+):
+    tight = Recipe("linear", 1.0, 2, 256, accountant="pld")
+    monkeypatch.setitem(RECIPES, "digits", (tight,))
+    arguments = ("train", "--noise-multiplier", 2, "--output-dir", tmp_path)
+    first = keras_dp.json(*arguments)
+    event = dp_accounting.GaussianDpEvent(2.0)
+    expected = dp_accounting.pld.PLDAccountant()
+    expected.compose(dp_accounting.PoissonSampledDpEvent(256 / 1438, event), 12)
+    assert first["releases"] == 12
+    assert first["epsilon"] == pytest.approx(expected.get_epsilon(1e-4), rel=0.01)
+    # Another version may have another default: a resumed training keeps its own.
+    kept = json.loads((tmp_path / "settings.json").read_text())
+    assert (kept["model"], kept["accountant"]) == ("linear", "pld")
 
 
 def test_nothing_that_is_not_private_is_written(keras_dp, tmp_path):

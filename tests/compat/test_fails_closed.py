@@ -1,7 +1,9 @@
 """Where Keras or TensorFlow have changed, nothing trains: no check is skipped."""
 
+import functools
 import importlib
 import inspect
+import os
 import pathlib
 import re
 import subprocess
@@ -163,6 +165,11 @@ def test_a_graph_with_a_way_of_its_own_is_an_error():
         op_creation.require_observed(graph)
 
 
+def op_with_its_own_gradient():
+    with tf_internals.scratch_graph("silu").as_default():
+        return tf.nn.silu(tf.constant(1.0)).op
+
+
 @pytest.mark.parametrize(
     ("call", "owner", "attribute"),
     [
@@ -192,7 +199,7 @@ def test_a_graph_with_a_way_of_its_own_is_an_error():
             "ControlFlowFuncGraph",
         ),
         (
-            lambda: tf_internals.registered_gradient("MatMul"),
+            functools.partial(tf_internals.custom_gradient, op_with_its_own_gradient()),
             "tensorflow.python.framework.ops",
             "gradient_registry",
         ),
@@ -235,12 +242,9 @@ def test_data_sets_are_read_as_expected():
     ],
 )
 def test_versions_that_were_not_tested_are_refused(monkeypatch, distribution, version):
-    true_version = versions.version_of
-    monkeypatch.setattr(
-        versions,
-        "version_of",
-        lambda name: version if name == distribution else true_version(name),
-    )
+    installed = {name: first for name, (first, _) in versions.TESTED_VERSIONS.items()}
+    installed[distribution] = version
+    monkeypatch.setattr(versions, "version_of", installed.get)
     monkeypatch.delenv(versions.OVERRIDE, raising=False)
     with pytest.raises(IncompatibleVersionError, match=f"Received: {distribution}"):
         versions.check_versions()
@@ -267,8 +271,13 @@ def test_versions_are_checked_where_tensorflow_is_needed_and_not_before():
         "try: dp.optimizers\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
+    environment = {k: v for k, v in os.environ.items() if k != versions.OVERRIDE}
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     assert ran.stdout.startswith("IncompatibleVersionError keras_dp_ext is tested with")
 

@@ -15,7 +15,10 @@ import keras_dp_ext as dp
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
-    *(DOCS / name for name in ("index.md", "clipping.md", "correlated_noise.md")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("index", "clipping", "correlated_noise", "sampling")
+    ),
     *sorted((DOCS / "guides").glob("*.md")),
 ]
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients import per_example_gradients
 from keras_dp_ext.gradients.contributions import Mapped, OuterProducts, Rows
-from keras_dp_ext.gradients.engine import LazyGradients
+from keras_dp_ext.gradients.lazy_gradients import LazyGradients
 
 SHAPES = [(3,), (), (2, 2), (4, 5), (3,)]
 

@@ -48,8 +48,11 @@ def test_tails_have_their_share_on_both_sides(distribution, tail):
 
 
 @pytest.mark.parametrize("distribution", NOISES, ids=str)
-def test_a_seed_means_the_same_noise_with_and_without_xla(distribution):
-    graph, xla = draw(distribution), draw(distribution, jit_compile=True)
+@pytest.mark.parametrize(
+    ("seed", "draws"), [((7, 11), DRAWS), ((-7, 11), 1001), ((7, -11), 1001)]
+)
+def test_a_seed_means_the_same_noise_with_and_without_xla(distribution, seed, draws):
+    graph, xla = (draw(distribution, seed, jit, draws) for jit in (False, True))
     np.testing.assert_allclose(graph, xla, rtol=2e-5, atol=2e-6)
 
 

@@ -9,7 +9,7 @@ import keras_dp_ext as dp
 
 def test_the_update_is_that_of_the_paper():
     class Known(dp.optimizers.AdamBC):
-        def gradient_noise_variance(self):
+        def _gradient_noise_variance(self):
             return 0.04
 
     rng = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def fit(optimizer, **arguments):
 def test_the_variance_is_that_of_the_noise_in_the_average(jit_compile):
     arguments = {"l2_norm_clip": 0.5, "noise_multiplier": 3.0, "learning_rate": 0.01}
     model = fit(dp.optimizers.DPAdamBC(**arguments), jit_compile=jit_compile)
-    assert model.optimizer.gradient_noise_variance() == (3.0 * 0.5 / 8) ** 2
+    assert model.optimizer._gradient_noise_variance() == (3.0 * 0.5 / 8) ** 2
     plain = fit(dp.optimizers.DPAdam(**arguments))
     assert model.optimizer.privacy_claim() == plain.optimizer.privacy_claim()
 
@@ -52,7 +52,7 @@ def test_noise_alone_leaves_a_second_moment_near_zero():
     lots = dp.data.poisson_batches(x, x[:, :1], batch_size=8, steps_per_epoch=30)
     model.fit(lots, verbose=0)
     moment = optimizer._velocities[0].numpy() / (1 - 0.999**30)
-    variance = optimizer.gradient_noise_variance()
+    variance = optimizer._gradient_noise_variance()
     assert np.mean(moment) == pytest.approx(variance, rel=0.05)
 
 

@@ -168,6 +168,7 @@ def test_two_losses_of_which_one_would_be_forgotten():
         ("expected_batch_size", 100),
         ("noise_seed", 1),
         ("secure_noise", True),
+        ("chunk_bytes", 1000),
         ("mechanism", dp.mechanisms.DPSGD(noise_multiplier=10.0)),
     ],
 )
@@ -198,13 +199,13 @@ def test_a_new_optimizer_takes_over_what_the_former_has_spent(recwarn):
     former = dp.optimizers.DPSGD(noise_multiplier=2.0)
     net.compile(former, loss="mse")
     former.build(net.trainable_variables)
-    former.open_segment(dp.accounting.Poisson(0.1))
+    former.declare_sampling(dp.accounting.Poisson(0.1))
     net.fit(X, Y, batch_size=6, verbose=0)
     optimizer = dp.optimizers.DPSGD(noise_multiplier=1.0)
     optimizer.continue_from(former)
     net.compile(optimizer, loss="mse")
     optimizer.build(net.trainable_variables)
-    optimizer.open_segment(dp.accounting.Poisson(0.1))
+    optimizer.declare_sampling(dp.accounting.Poisson(0.1))
     net.fit(X, Y, batch_size=6, verbose=0)
     assert not [w for w in recwarn if "another private optimizer" in str(w.message)]
     assert [
@@ -213,6 +214,17 @@ def test_a_new_optimizer_takes_over_what_the_former_has_spent(recwarn):
     ] == [(2.0, 2), (1.0, 2)]
     with pytest.raises(ValueError, match="before this optimizer has trained"):
         optimizer.continue_from(former)
+
+
+def test_former_names_still_work_and_name_the_new_ones():
+    former, optimizer = dp.optimizers.DPSGD(), dp.optimizers.DPSGD()
+    former.build(model().trainable_variables)
+    with pytest.warns(DeprecationWarning, match="declare_sampling"):
+        former.open_segment(dp.accounting.Poisson(0.1))
+    with pytest.warns(DeprecationWarning, match="continue_from"):
+        optimizer.take_over(former)
+    assert former.ledger.segments[-1].sampling == dp.accounting.Poisson(0.1)
+    assert optimizer.ledger.segments
 
 
 def relative_error(y, p):

@@ -87,6 +87,23 @@ def minimize():
     return Minimizes([keras.Input([4]), dense()])
 
 
+class MinimizesEagerly(keras.Sequential):
+    def compile(self, optimizer, loss, jit_compile=False):
+        del jit_compile  # There is nothing to compile.
+        super().compile(optimizer, loss, run_eagerly=True)
+
+    def train_step(self, data):
+        x, y, _ = data
+        with tf.GradientTape(persistent=True) as tape:
+            losses = keras.ops.mean(keras.ops.square(y - self(x) + 5.0), axis=-1)
+        self.optimizer.minimize(losses, self.trainable_weights, tape=tape)
+        return {"loss": keras.ops.mean(losses)}
+
+
+def eagerly():
+    return MinimizesEagerly([keras.Input([4]), dense()])
+
+
 MODELS = [
     activity_regularizer,
     add_loss,
@@ -94,6 +111,7 @@ MODELS = [
     train_step,
     inner_function,
     minimize,
+    eagerly,
 ]
 
 

@@ -62,7 +62,7 @@ def test_a_saved_model_comes_back_with_its_budget(tmp_path):
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
     model.compile(dp.optimizers.DPAdam(noise_multiplier=0.7), loss="mse")
     model.optimizer.build(model.trainable_variables)
-    model.optimizer.open_segment(Poisson(0.5))
+    model.optimizer.declare_sampling(Poisson(0.5))
     model.fit(X, Y, batch_size=6, epochs=3, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")

@@ -254,3 +254,56 @@ def test_lots_over_several_batches_cannot_be_shared():
 def test_one_update_for_each_batch_costs_what_it_did():
     accountant = fit(compiled(keras.Sequential))
     np.testing.assert_allclose(accountant.epsilon, true_epsilon([SIGMA], 20), rtol=0.01)
+
+
+def with_a_tape(model, x, y, optimizer):
+    with tf.GradientTape(persistent=True) as tape:
+        losses = keras.ops.mean(keras.ops.square(y - model(x)), axis=-1)
+    optimizer.minimize(losses, model.trainable_weights, tape=tape)
+
+
+def with_a_function(model, x, y, optimizer):
+    def losses():
+        return keras.ops.mean(keras.ops.square(y - model(x)), axis=-1)
+
+    optimizer.minimize(losses, model.trainable_weights)
+
+
+class Eager(keras.Sequential):
+    """A step whose updates run one after the other, before the next is known."""
+
+    def train_step(self, data):
+        x, y, _ = data
+        for optimizer in self.optimizers:
+            self.update(self, x, y, optimizer)
+        return {"done": 1.0}
+
+
+@pytest.mark.parametrize("update", [with_a_tape, with_a_function])
+def test_updates_of_an_eager_step_are_one_for_each_lot(update):
+    first, second = (dp.optimizers.DPSGD(noise_multiplier=SIGMA) for _ in range(2))
+    model = compiled(Eager, first, run_eagerly=True)
+    model.update, model.optimizers = update, [first]
+    accountant = fit(model, epochs=1)
+    np.testing.assert_allclose(accountant.epsilon, true_epsilon([SIGMA], 10), rtol=0.01)
+    for number, optimizers in enumerate([[first, first], [first, second]]):
+        model.optimizers = optimizers
+        with pytest.raises(ValueError, match="one private update on each batch"):
+            fit(model)
+        # The first of them was released, and accounted for.
+        assert int(first.releases.numpy()) == 11 + number
+        assert int(second.releases.numpy()) == 0
+
+
+def test_a_function_that_an_eager_step_calls_twice_is_noticed():
+    class Twice(Critic):
+        def train_step(self, data):
+            x, y, _ = data
+            if not hasattr(self, "inner"):
+                self.inner = tf.function(self.update)
+            for _ in range(2):
+                self.inner(x, y)
+            return {"done": 1.0}
+
+    with pytest.raises(ValueError, match="called several times on one batch"):
+        fit(compiled(Twice, run_eagerly=True))

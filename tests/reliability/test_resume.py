@@ -27,7 +27,7 @@ def trained(steps=3, optimizer="DPAdam", **arguments):
         getattr(dp.optimizers, optimizer)(**arguments), loss="mse", jit_compile=False
     )
     model.optimizer.build(model.trainable_variables)
-    model.optimizer.open_segment(SAMPLING)
+    model.optimizer.declare_sampling(SAMPLING)
     model.fit(x, y, batch_size=8, verbose=0)
     return model
 
@@ -107,7 +107,7 @@ def test_less_noise_after_a_restore_is_accounted_as_less_noise(tmp_path):
     model.save_weights(tmp_path / "m.weights.h5")
     resumed = fresh(noise_multiplier=0.5)
     resumed.optimizer.build(resumed.trainable_variables)
-    resumed.optimizer.open_segment(SAMPLING)
+    resumed.optimizer.declare_sampling(SAMPLING)
     resumed.load_weights(tmp_path / "m.weights.h5")
     resumed.fit(*data(8), batch_size=8, verbose=0)
     claims = [

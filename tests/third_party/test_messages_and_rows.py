@@ -1,4 +1,4 @@
-"""GANs, masks, loops, time-major layers, files, halves and vocabularies, as users write them."""
+"""Masks, loops, time-major layers, files, halves and vocabularies, as users write them."""
 
 import keras
 import numpy as np
@@ -7,81 +7,19 @@ import tensorflow as tf
 from keras import ops
 
 import keras_dp_ext as dp
-from tests.third_party.kit import batches_of, check_fit, numbers, private, whole
+from tests.third_party.kit import (
+    assert_updates,
+    batches_of,
+    check_fit,
+    clipped_mean,
+    loop,
+    numbers,
+    private,
+    whole,
+)
 
 L = keras.layers
 ROWS = 6
-
-
-class GAN(keras.Model):
-    """keras.io's DCGAN: real and generated images stacked in one batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.generator = keras.Sequential(
-            [
-                keras.Input((4,)),
-                L.Dense(32),
-                L.Reshape((4, 4, 2)),
-                L.Conv2DTranspose(1, 4, strides=2, padding="same"),
-            ]
-        )
-        self.discriminator = keras.Sequential(
-            [
-                keras.Input((8, 8, 1)),
-                L.Conv2D(4, 3, strides=2, activation="relu"),
-                L.Flatten(),
-                L.Dense(1),
-            ]
-        )
-        self.seeds = keras.random.SeedGenerator(1)
-        self.plain = keras.optimizers.SGD(0.1)
-        self.built = True
-
-    def call(self, z):
-        return self.generator(z)
-
-    def loss_of(self, real, fake):
-        both = ops.concatenate([fake, real], axis=0)
-        shape = (ops.shape(real)[0], 1)
-        labels = ops.concatenate([ops.ones(shape), ops.zeros(shape)], axis=0)
-        loss = keras.losses.BinaryCrossentropy(from_logits=True)
-        return loss(labels, self.discriminator(both))
-
-    def train_step(self, real):
-        shape = (ops.shape(real)[0], 4)
-        fake = self.generator(keras.random.normal(shape, seed=self.seeds))
-        weights = self.discriminator.trainable_weights
-        with tf.GradientTape() as tape:
-            loss = self.optimizer.scale_loss(self.loss_of(real, fake))
-        self.optimizer.apply(tape.gradient(loss, weights), weights)
-        weights = self.generator.trainable_weights
-        with tf.GradientTape() as tape:
-            fake = self.generator(keras.random.normal(shape, seed=self.seeds))
-            fooled = ops.mean(ops.softplus(self.discriminator(fake)))
-        self.plain.apply(tape.gradient(fooled, weights), weights)
-        return {"loss": loss}
-
-
-def test_a_gan_that_stacks_real_and_generated_is_told_what_to_write():
-    model = GAN()
-    model.compile(private(ROWS))
-    with pytest.raises(ValueError, match=r"loss\(real\) \+ loss\(fake\)"):
-        model.fit(batches_of(numbers(ROWS, 8, 8, 1)), verbose=0)
-
-
-def test_a_gan_with_a_loss_for_each_real_image_trains():
-    class Apart(GAN):
-        def loss_of(self, real, fake):
-            # A fixed number of generated images: a term without data.
-            fake = self.generator(keras.random.normal((8, 4), seed=self.seeds))
-            real = ops.mean(ops.softplus(-self.discriminator(real)))
-            return real + ops.mean(ops.softplus(self.discriminator(fake)))
-
-    model = Apart()
-    model.compile(private(ROWS))
-    model.fit(batches_of(numbers(ROWS, 8, 8, 1), static=True), verbose=0)
-    assert int(model.optimizer.releases) == 1
 
 
 def test_padding_and_a_mean_over_unmasked_tokens():
@@ -102,6 +40,32 @@ def test_padding_and_a_mean_over_unmasked_tokens():
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
+def test_padding_beside_a_mean_over_unmasked_tokens_changes_nothing():
+    """The update is that of the examples alone, although padding gives 0/0."""
+
+    def build():
+        keras.utils.set_random_seed(0)
+        tokens = keras.Input((7,), dtype="int32")
+        x = L.Embedding(20, 4)(tokens)
+        mask = ops.cast(tokens > 0, "float32")[..., None]
+        x = ops.sum(x * mask, axis=1) / ops.sum(mask, axis=1)
+        return keras.Model(tokens, L.Dense(1)(x))
+
+    x, y = whole(20, ROWS, 7), numbers(ROWS, 1)
+    x[:, 0] = 1
+    honest, model = build(), build()
+    honest.compile("sgd", "mse")
+    expected, clip = clipped_mean(loop(honest, x, y))
+    former = [weight.numpy().astype(float) for weight in model.trainable_variables]
+    model.compile(private(ROWS, clip), "mse")
+    padding = [(0, 3), (0, 0)]
+    weights = np.float32([1] * ROWS + [0] * 3)
+    data = (np.pad(x, padding), np.pad(y, padding), weights)
+    history = model.fit(tf.data.Dataset.from_tensors(data), verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert_updates(model.trainable_variables, former, expected)
+
+
 class Lambda(L.Layer):
     def __init__(self, function):
         super().__init__()
@@ -117,13 +81,18 @@ def until_three(x):
     )[1]
 
 
+# Not known while tracing.
+SWITCH = tf.Variable(1.0, trainable=False)
+
 LOOPS = {
     "fori_loop": lambda x: ops.fori_loop(0, 3, lambda i, x: ops.sin(x) + x, x),
     "while_loop": until_three,
-    "cond": lambda x: ops.cond(ops.shape(x)[1] > 2, lambda: until_three(x), lambda: x),
+    "cond": lambda x: ops.cond(SWITCH > 0, lambda: until_three(x), lambda: x),
+    "cond with products": lambda x: ops.cond(
+        SWITCH > 0, lambda: ops.tanh(x) * ops.exp(x), lambda: x
+    ),
     "recompute_grad": tf.recompute_grad(lambda x: tf.tanh(x) * x),
     "vectorized_map": lambda x: ops.vectorized_map(lambda row: row * ops.sum(row), x),
-    "time-major": lambda x: ops.transpose(ops.softmax(ops.transpose(x), axis=0)),
 }
 
 
@@ -137,13 +106,50 @@ def test_control_flow_on_activations(name):
     check_fit(build, numbers(ROWS, 5), numbers(ROWS, 1, seed=1), "mse")
 
 
+@pytest.mark.parametrize("static", [False, True], ids=["any size", "static"])
+def test_time_first_and_back(static):
+    """`[time, batch, ...]` for a Dense layer, a normalisation and a recurrence."""
+
+    def build():
+        inputs = keras.Input((6, 3))
+        x = ops.transpose(inputs, (1, 0, 2))
+        x = L.LayerNormalization()(L.Dense(4, activation="tanh")(x))
+        x = ops.transpose(x, (1, 0, 2))
+        return keras.Model(inputs, L.Dense(1)(L.GRU(3)(x)))
+
+    x, y = numbers(ROWS, 6, 3), numbers(ROWS, 1, seed=1)
+    check_fit(build, x, y, "mse", static=static)
+
+
+class Exponential(L.Layer):
+    def call(self, x):
+        return ops.reshape(tf.linalg.expm(ops.reshape(x, (-1, 2, 2))), (-1, 4))
+
+
+class ClippedTogether(L.Layer):
+    def call(self, x):
+        return tf.clip_by_global_norm([x], 1.0)[0][0]
+
+
+@pytest.mark.parametrize("layer", [Exponential, ClippedTogether])
+def test_what_looks_at_the_whole_batch_is_refused_with_its_name(layer):
+    """`expm` repeats its squarings until the largest matrix of the batch is done."""
+    model = keras.Sequential([keras.Input((5,)), L.Dense(4), layer(), L.Dense(1)])
+    model.compile(private(ROWS), "mse")
+    with pytest.raises(ValueError, match=r"mix|decide") as caught:
+        model.fit(batches_of(numbers(ROWS, 5), numbers(ROWS, 1)), verbose=0)
+    message = str(caught.value)
+    assert "What to do" in message and "BatchNorm" not in message
+    assert "exponential" in message or "clipped_together" in message
+
+
 @pytest.mark.parametrize("layer", [L.DepthwiseConv2D, L.SeparableConv2D])
 def test_bfloat16_with_depthwise_filters(layer):
+    """Against the gradients of float32: those of TensorFlow in bfloat16 are wrong."""
     arguments = (3,) if layer is L.DepthwiseConv2D else (4, 3)
-    with_policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = keras.Sequential(
+
+    def build():
+        return keras.Sequential(
             [
                 keras.Input((8, 8, 3)),
                 layer(*arguments, use_bias=True),
@@ -151,29 +157,40 @@ def test_bfloat16_with_depthwise_filters(layer):
                 L.Dense(2, dtype="float32"),
             ]
         )
-        model.compile(private(ROWS), "mse")
-        model.fit(batches_of(numbers(ROWS, 8, 8, 3), numbers(ROWS, 2)), verbose=0)
+
+    x, y = numbers(ROWS, 8, 8, 3), numbers(ROWS, 2, seed=1)
+    honest = build()
+    honest.compile("sgd", "mse")
+    expected, clip = clipped_mean(loop(honest, x, y))
+    with_policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = build()
+        model.set_weights(honest.get_weights())
+        former = [weight.numpy().astype(float) for weight in model.trainable_variables]
+        model.compile(private(ROWS, clip), "mse")
+        model.fit(batches_of(x, y), verbose=0)
     finally:
         keras.config.set_dtype_policy(with_policy)
-    assert int(model.optimizer.releases) == 1
+    # Of 8 bits, in sums of 36 products.
+    assert_updates(model.trainable_variables, former, expected, tolerance=0.05)
 
 
 def test_words_and_classes_of_a_closed_list():
     words = ["red", "green", "blue"]
-    lookup = L.StringLookup(vocabulary=words, num_oov_indices=0)
-    inputs = keras.Input((1,), dtype="string")
-    x = L.CategoryEncoding(3, output_mode="one_hot")(lookup(inputs))
-    model = keras.Model(inputs, L.Dense(3)(x))
+
+    def build():
+        lookup = L.StringLookup(vocabulary=words, num_oov_indices=0)
+        inputs = keras.Input((1,), dtype="string")
+        x = L.CategoryEncoding(3, output_mode="one_hot")(lookup(inputs))
+        return keras.Model(inputs, L.Dense(3)(x))
 
     def loss(y, logits):
         return keras.losses.sparse_categorical_crossentropy(
             y - 1, logits, from_logits=True
         )
 
-    model.compile(private(ROWS), loss)
-    x = np.array(words * 2)[:, None]
-    model.fit(batches_of(tf.constant(x), 1 + whole(3, ROWS)), verbose=0)
-    assert int(model.optimizer.releases) == 1
+    check_fit(build, np.array(words * 2)[:, None], 1 + whole(3, ROWS), loss)
 
 
 def test_a_mean_over_the_tokens_of_the_batch_is_told_what_to_write():

@@ -176,6 +176,34 @@ def test_windows_of_a_series_by_their_rule(name, shape, recwarn):
     assert_updates(model.trainable_variables, former, expected)
 
 
+@pytest.mark.parametrize("static", [False, True], ids=["any size", "static"])
+def test_frames_of_a_video(static):
+    """keras.io's next frame. Conv3D behind a loop of unknown batch takes the slow way."""
+
+    def build():
+        inputs = keras.Input((4, 6, 6, 1))
+        x = L.ConvLSTM2D(2, 3, padding="same", return_sequences=True)(inputs)
+        return keras.Model(inputs, L.Conv3D(1, 3, padding="same")(x))
+
+    x, y = numbers(ROWS, 4, 6, 6, 1), numbers(ROWS, 4, 6, 6, 1, seed=1)
+    check_fit(build, x, y, "mse", static=static, slow_path=not static)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_every_road_of_an_example_has_a_series(jit_compile):
+    """keras.io's forecast of traffic: an LSTM on `[batch * roads, time, ...]`."""
+
+    def build():
+        inputs = keras.Input((6, 4))
+        x = keras.ops.transpose(L.Dense(3)(inputs[..., None]), (0, 2, 1, 3))
+        x = L.LSTM(5)(keras.ops.reshape(x, (-1, 6, 3)))
+        x = keras.ops.reshape(L.Dense(2)(x), (-1, 4, 2))
+        return keras.Model(inputs, x)
+
+    x, y = numbers(ROWS, 6, 4), numbers(ROWS, 4, 2, seed=1)
+    check_fit(build, x, y, "mse", jit_compile=jit_compile)
+
+
 def test_time_distributed_behind_a_recurrent_layer_says_what_to_write():
     """Keras 3.15 takes the batch size for the unknown number of steps there."""
     series = numbers(60, 3)

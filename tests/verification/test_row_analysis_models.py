@@ -183,8 +183,15 @@ def test_losses_of_the_whole_batch_are_found(name, batch):
 @BATCHES
 @pytest.mark.parametrize("name", ["MixUp", "CutMix", "RandAugment"])
 def test_layers_that_look_at_other_images_are_found(name, batch):
-    """The last one equalises by the histogram of the whole batch."""
+    """The last one equalises by the histogram of the whole batch.
+
+    It does so in any case: Keras 3.10 draws two of eleven transformations while the
+    step is traced, where later versions trace all of them.
+    """
+    layer = getattr(LAYERS, name)()
+    if name == "RandAugment":
+        layer._AUGMENT_LAYERS = ["equalization"]
     inputs = keras.Input([8, 8, 3])
-    x = getattr(LAYERS, name)()(inputs)
+    x = layer(inputs)
     model = keras.Model(inputs, LAYERS.Dense(CLASSES)(LAYERS.Flatten()(x)))
     assert verdict_of(model, batch).hidden

@@ -179,7 +179,8 @@ def test_an_update_that_data_decide_about_is_refused_under_xla(attack):
 
 def test_a_batch_of_a_lot_that_data_decide_about_is_refused():
     optimizer = dp.optimizers.DPSGD(gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match=REFUSED):
+    # Whatever decides: of data with passes no lot may be left out.
+    with pytest.raises(ValueError, match="may leave lots out"):
         train(branch, optimizer, batch_size=4)
     assert not train.changed
 

@@ -175,7 +175,7 @@ def minimize_in_a_function(x, y):
 
     optimizer.expected_batch_size = lots.dp_sampling.expected_batch_size
     optimizer.build(model.trainable_variables)
-    optimizer.open_segment(lots.dp_sampling.sampling)
+    optimizer.declare_sampling(lots.dp_sampling.sampling)
     for lot in lots:
         step(*lot)
     return optimizer

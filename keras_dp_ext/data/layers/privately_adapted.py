@@ -134,8 +134,8 @@ def batches_of(data: Any) -> Iterator[np.ndarray]:
                 "example that occurs twice counts twice in what is released. Pass the "
                 f"arrays, or a pipeline without sampling. Received: data={data}"
             )
-        for batch in data.as_numpy_iterator():
-            rows = batch[0] if isinstance(batch, tuple) else batch
+        for batch in data:
+            rows = np.asarray(batch[0] if isinstance(batch, tuple) else batch)
             if isinstance(batch, tuple) and len(batch) == 3:
                 # Whatever a `map` has made of padding must not become a row: an
                 # example would take its place instead of joining in.

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_dp_ext._compat import tf_datasets
 from keras_dp_ext.accounting.sampling import (
+    BallsInBins,
     CyclicPoisson,
     FixedOrder,
     Sampling,
@@ -181,7 +182,9 @@ def _after_cuts(label: SamplingLabel, steps: list[Any]) -> SamplingLabel | None:
         kind = type(step).__name__
         repeated = repeated or kind == "_RepeatDataset"
         if kind in _WHOLE_BATCHES:
-            ordered = isinstance(label.sampling, (CyclicPoisson, FixedOrder))
+            ordered = isinstance(
+                label.sampling, (BallsInBins, CyclicPoisson, FixedOrder)
+            )
             if label.accumulation_steps > 1 or ordered:
                 return None
             if isinstance(label.sampling, Shuffled):

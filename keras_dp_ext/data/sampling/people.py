@@ -104,8 +104,8 @@ def _checked(user_ids: Any, num_rows: int) -> np.ndarray:
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iuSUO":
         raise ValueError(
-            "Argument `user_ids` must hold integers or strings: others, such as "
-            "floating numbers, may be missing, or equal for different people. Received: "
+            "Argument `user_ids` must hold integers or strings: floating-point ids "
+            "may be missing (NaN), or round to those of other people. Received: "
             f"user_ids.dtype={ids.dtype}"
         )
     if ids.shape != (num_rows,):

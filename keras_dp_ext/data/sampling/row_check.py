@@ -117,8 +117,8 @@ def _check_by_experiment(
 
 def _mixing_error(reason: str) -> ValueError:
     return ValueError(
-        "A function passed to `map` makes rows of a lot depend on each other, or it "
-        f"cannot be excluded: {reason}{_REMEDY}"
+        "A function passed to `map` makes rows of a lot depend on each other, or may "
+        f"do so: {reason}{_REMEDY}"
     )
 
 

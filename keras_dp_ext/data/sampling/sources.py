@@ -16,7 +16,7 @@ _THREADS = 8
 
 
 def is_source(value: Any) -> bool:
-    """Whether a value has examples by number, and is no array in memory.
+    """Whether a value gives examples by number, and is not an array in memory.
 
     `np.memmap`, `tfds.data_source`, Hugging Face data sets, HDF5, or any object with
     `__len__` and `__getitem__`. What converts to an array (pandas) is one.

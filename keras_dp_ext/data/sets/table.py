@@ -153,7 +153,9 @@ def _read(path: Path) -> dict[str, list[str]]:
             )
     names = [name.strip() for name in header]
     if len(set(names)) != len(names):
-        raise ValueError(f"Data set file {path} must have a name for each column once.")
+        raise ValueError(
+            f"Data set file {path} must give each column a name of its own."
+        )
     return {
         name: [value.strip() for value in values]
         for name, values in zip(names, zip(*rows, strict=True), strict=True)

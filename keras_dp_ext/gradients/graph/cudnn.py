@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 
 CUDNN_OPS = frozenset({"CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"})
@@ -39,7 +40,7 @@ def without_cudnn(losses: tf.Tensor) -> tf.Tensor:
     for op in ops:
         weights = _weights(op) if op.type == "CudnnRNNV3" else None
         if weights is None:
-            replaced = graph_lib.copy_ops([op], replaced, only_changed=True)
+            replaced = copies_lib.copy_ops([op], replaced, only_changed=True)
             continue
         given = [replaced.get(id(tensor), tensor) for tensor in op.inputs]
         results = _loop(op, given, *weights)

@@ -117,10 +117,27 @@ def _of_einsum(op: tf.Operation, lengths: Lengths) -> int | None:
     return found.pop()
 
 
+def _of_padding(op: tf.Operation, lengths: Lengths) -> int | None:
+    paddings = tf.get_static_value(op.inputs[1])
+    is_kept = paddings is not None and not paddings[0].any()
+    return _of_first_input(op, lengths) if is_kept else None
+
+
+def _of_join(op: tf.Operation, lengths: Lengths) -> int | None:
+    *joined, axis = op.inputs
+    axis, rank = tf.get_static_value(axis), op.outputs[0].shape.rank
+    found = {lengths.get(id(tensor)) for tensor in joined}
+    if axis is None or axis % rank == 0 or len(found) != 1:
+        return None
+    return found.pop()
+
+
 _READERS: dict[str, Callable[[tf.Operation, Lengths], int | None]] = {
     **dict.fromkeys(_KEEP_FIRST_AXIS, _of_first_input),
     **dict.fromkeys(_ELEMENTWISE, _of_broadcast),
     **dict.fromkeys(("Max", "Mean", "Min", "Prod", "Sum"), _of_reduction),
+    **dict.fromkeys(("MirrorPad", "Pad", "PadV2"), _of_padding),
+    "ConcatV2": _of_join,
     "Einsum": _of_einsum,
     "MatMul": _of_matrix_product,
     "Reshape": _of_reshape,

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.trip_count import counters, trip_count
 from keras_dp_ext.gradients.graph.uses import Use, Weight, scan
@@ -43,9 +44,21 @@ class LoopPlan:
 
 
 def plan_loop(
-    loop: tf.Operation, weights: dict[int, Weight], dependent: set[int], batch: Any
+    loop: tf.Operation,
+    weights: dict[int, Weight],
+    dependent: set[int],
+    batch: Any,
+    values: dict[int, Any],
 ) -> LoopPlan | None:
-    """Decides whether a loop can be tapped; `None` leaves it to the fallback."""
+    """Decides whether a loop can be tapped; `None` leaves it to the fallback.
+
+    Args:
+        loop: The loop.
+        weights: The tensors that are weights.
+        dependent: Ids of the tensors that depend on data.
+        batch: The batch size, if static.
+        values: If it is not, where the examples are in the tensors around the loop.
+    """
     cond = graph_lib.function_graph(loop, "cond")
     body = graph_lib.function_graph(loop, "body")
     if cond is None or body is None:
@@ -80,7 +93,8 @@ def plan_loop(
     if not all(_is_fixed(use.weight, body, fixed) for use in uses):
         return None
     if batch is None:
-        batch, shapes = ASSUMED_BATCH, _shapes_for_assumed_batch(body, ops)
+        batch = ASSUMED_BATCH
+        shapes = _shapes_for_assumed_batch(body, ops, _entries_outside(loop, values))
     else:
         shapes = {}
     examples = _entries_per_example(ops, uses, batch, shapes)
@@ -138,15 +152,30 @@ def _entries_per_example(
     return found
 
 
+def _entries_outside(loop: tf.Operation, values: dict[int, Any]) -> int:
+    """How many entries of an axis of examples belong to one, before the loop.
+
+    A model may look at each road of a map, or each stock of a market, as if it were an
+    example: `[batch * roads, time, ...]`.
+    """
+    blocks = {
+        value.block
+        for value in (values.get(id(tensor)) for tensor in loop.inputs)
+        if value is not None and value.has_rows and value.outer == 1
+    }
+    (block,) = blocks if len(blocks) == 1 else (1,)
+    return block if isinstance(block, int) else 1
+
+
 def _shapes_for_assumed_batch(
-    body: Any, ops: Iterable[tf.Operation]
+    body: Any, ops: Iterable[tf.Operation], entries: int
 ) -> dict[int, tf.TensorShape]:
     """Static shapes inside the body, if the batch were `ASSUMED_BATCH`."""
 
     def assumed(tensor: tf.Tensor) -> Any:
         shape = tensor.shape
         if shape.rank and shape[0] is None:
-            shape = tf.TensorShape([ASSUMED_BATCH, *shape[1:]])
+            shape = tf.TensorShape([ASSUMED_BATCH * entries, *shape[1:]])
         return tf.compat.v1.placeholder(tensor.dtype, shape)
 
     with tf_internals.scratch_graph("shapes").as_default():
@@ -155,7 +184,7 @@ def _shapes_for_assumed_batch(
         reads = ("TensorListGetItem", "ReadVariableOp")
         given = [op.outputs[0] for op in ops if op.type in reads]
         replaced = {id(t): assumed(t) for t in (*body.inputs, *given)}
-        copies = graph_lib.copy_ops(ops, replaced)
+        copies = copies_lib.copy_ops(ops, replaced)
     return {tensor: copy.shape for tensor, copy in copies.items()}
 
 

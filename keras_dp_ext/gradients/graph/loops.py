@@ -20,7 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.draws import drawn_rows
 from keras_dp_ext.gradients.graph.loop_plan import LoopPlan, data_index, plan_loop
 from keras_dp_ext.gradients.graph.trip_count import trip_count
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
@@ -64,26 +66,34 @@ class Unfolded:
         losses: The losses, recomputed behind the tapped loops.
         taps: One for each op that uses a weight inside a loop.
         loops: The tapped loops, whose own use of the weights is thereby covered.
+        drawn: Random draws that count as data: see `draws.py`.
     """
 
     losses: tf.Tensor
     taps: list[Tap]
     loops: frozenset[tf.Operation]
+    drawn: list[tf.Tensor]
 
 
-def unfold_loops(losses: tf.Tensor, variables: Sequence[Any]) -> Unfolded:
+def unfold_loops(
+    losses: tf.Tensor, variables: Sequence[Any], group: int = 1
+) -> Unfolded:
     """Taps every loop that uses a trainable variable, where this is possible."""
     uses, weights = find_uses(losses, variables)
+    drawn = drawn_rows(losses, uses, group)
+    if drawn:
+        uses, weights = find_uses(losses, variables, drawn)
     loops = {use.op for use in uses if use.op.type in graph_lib.LOOP_OPS}
     plans = {}
     ops = graph_lib.ancestors([losses])
-    dependent = graph_lib.data_dependent(ops, losses.shape[0])
+    dependent = graph_lib.data_dependent(ops, losses.shape[0], drawn)
+    values = _values_of_tensors(losses, ops) if loops else {}
     for loop in loops:
-        plan = plan_loop(loop, weights, dependent, losses.shape[0])
+        plan = plan_loop(loop, weights, dependent, losses.shape[0], values)
         if plan is not None:
             plans[loop] = plan
     if not plans:
-        return Unfolded(losses, [], frozenset())
+        return Unfolded(losses, [], frozenset(), drawn)
     batch = _batch_size(losses, ops)
     taps: list[Tap] = []
     replaced: dict[int, tf.Tensor] = {}
@@ -96,10 +106,20 @@ def unfold_loops(losses: tf.Tensor, variables: Sequence[Any]) -> Unfolded:
             for old, new in zip(op.outputs, outputs, strict=False):
                 replaced[id(old)] = new
         else:
-            replaced = graph_lib.copy_ops([op], replaced, only_changed=True)
+            replaced = copies_lib.copy_ops([op], replaced, only_changed=True)
     new_losses = replaced[id(losses)]
     new_losses.set_shape(losses.shape)
-    return Unfolded(new_losses, taps, _tapped_loops(taps, new_losses))
+    return Unfolded(new_losses, taps, _tapped_loops(taps, new_losses), drawn)
+
+
+def _values_of_tensors(losses: tf.Tensor, ops: Any) -> dict[int, Any]:
+    """Where the examples are, if shapes do not tell."""
+    if losses.shape[0] is not None:
+        return {}
+    # Imported late: the analysis walks graphs with the help of this package.
+    from keras_dp_ext.verification.row_analysis import values_of_tensors
+
+    return values_of_tensors(losses, graph_lib.data_sources(ops))
 
 
 def _batch_size(losses: tf.Tensor, ops: list[tf.Operation]) -> int | tf.Tensor:
@@ -205,7 +225,7 @@ def _tapped_loop(
         replaced = dict(cond_fixed)
         for number, value in zip(varying, values, strict=True):
             replaced[id(plan.cond.inputs[number])] = value
-        copies = graph_lib.copy_ops(_ops_for(plan.cond), replaced)
+        copies = copies_lib.copy_ops(_ops_for(plan.cond), replaced)
         return copies[id(plan.cond.outputs[0])]
 
     def body(step: Any, values: Any, records: Any) -> Any:
@@ -225,13 +245,13 @@ def _tapped_loop(
                 return [outputs[0] + lists[op].read(step)]
             return outputs
 
-        copies = graph_lib.copy_ops(_ops_for(plan.body), replaced, after=tap)
+        copies = copies_lib.copy_ops(_ops_for(plan.body), replaced, after=tap)
         new_values = [copies[id(plan.body.outputs[number])] for number in varying]
         for number, value in zip(varying, new_values, strict=True):
             value.set_shape(shapes[number])
         return step + 1, new_values, records
 
-    shapes = graph_lib.loop_shapes(loop, inputs)
+    shapes = copies_lib.loop_shapes(loop, inputs)
     scalar = tf.TensorShape([])
     start = [inputs[number] for number in varying]
     _, values, records = tf.while_loop(
@@ -274,10 +294,10 @@ def _use_maker(use: Use, data: tf.Tensor | None, fixed: dict[int, tf.Tensor]) ->
     """The op of the loop's body, outside of it and for all steps at once."""
 
     def make(d: tf.Tensor) -> Use:
-        copies = graph_lib.copy_ops(graph_lib.ancestors([use.weight]), fixed)
+        copies = copies_lib.copy_ops(graph_lib.ancestors([use.weight]), fixed)
         inputs = [d if data is None else data] * 2
         inputs[use.index] = copies[id(use.weight)]
-        op = graph_lib.copy_op(use.op, inputs)
+        op = copies_lib.copy_op(use.op, inputs)
         return dataclasses.replace(use, op=op)
 
     return make

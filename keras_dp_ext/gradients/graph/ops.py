@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -128,16 +128,22 @@ def is_constant_with_rows(op: tf.Operation, batch: int | None) -> bool:
     )
 
 
-def data_dependent(ops: Iterable[tf.Operation], batch: int | None = None) -> set[int]:
-    """Ids of the tensors whose *contents* depend on the data.
+def data_dependent(
+    ops: Iterable[tf.Operation],
+    batch: int | None = None,
+    drawn: Iterable[tf.Tensor] = (),
+    has_draws: bool = True,
+) -> set[int]:
+    """Ids of the tensors whose *contents* depend on the data, or on what is `drawn`.
 
     Shapes do not count: the number of examples is fixed by the pipeline and
-    public. Random draws do: they have a row for each example.
+    public. Random draws without a seed do, if `has_draws`: they have a row for each
+    example.
     """
     ops = list(ops)
-    dependent = {id(source) for source in data_sources(ops, batch)}
+    dependent = {id(source) for source in (*data_sources(ops, batch), *drawn)}
     for op in ops:
-        if passes_data_on(op, dependent):
+        if passes_data_on(op, dependent) or (has_draws and _draws_rows(op)):
             dependent.update(id(output) for output in op.outputs)
     return dependent
 
@@ -146,9 +152,11 @@ def passes_data_on(op: tf.Operation, dependent: Container[int]) -> bool:
     """Whether the outputs of an op depend on the contents of dependent inputs."""
     if op.type in SHAPE_OPS:
         return False
-    if op.op_def.is_stateful and op.type.startswith("Random"):
-        return True
     return any(id(tensor) in dependent for tensor in op.inputs)
+
+
+def _draws_rows(op: tf.Operation) -> bool:
+    return op.type.startswith("Random") and is_stateful(op)
 
 
 def variable_handle(variable: Any) -> tf.Tensor:
@@ -178,77 +186,13 @@ def _eager(handle: tf.Tensor) -> tf.Tensor | None:
     return handle if not is_symbolic(handle) else captured_source(handle)
 
 
-def copy_ops(
-    ops: Iterable[tf.Operation],
-    replaced: dict[int, tf.Tensor],
-    after: Callable[[tf.Operation, list[tf.Tensor]], list[tf.Tensor]] | None = None,
-    only_changed: bool = False,
-    retrace_loops: bool = False,
-) -> dict[int, tf.Tensor]:
-    """Re-creates ops in the default graph, with some tensors replaced.
-
-    Args:
-        ops: In topological order.
-        replaced: From the id of a tensor to what stands for it in the copy.
-        after: Called with each original op and the outputs of its copy; what it
-            returns stands for the outputs from then on.
-        only_changed: Re-creates only ops that depend on a replaced tensor; the
-            others are used as they are (the copy must be in the same graph).
-        retrace_loops: Gives loops functions of their own. The gradient of a loop
-            changes its functions, so a loop that will be differentiated must not
-            share them with the original.
-
-    Returns:
-        `replaced`, extended to every tensor that was copied.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    replaced = dict(replaced)
-    for op in ops:
-        if all(id(output) in replaced for output in op.outputs) and op.outputs:
-            continue
-        if only_changed and not any(id(t) in replaced for t in op.inputs):
-            continue
-        inputs = [replaced.get(id(t), t) for t in op.inputs]
-        if retrace_loops and op.type in LOOP_OPS and function_graph(op, "body"):
-            outputs = retraced_loop(op, inputs)
-        else:
-            outputs = _copy_op(op, inputs, graph)
-        if after is not None:
-            outputs = after(op, outputs)
-        for old, new in zip(op.outputs, outputs, strict=True):
-            replaced.setdefault(id(old), new)
-    return replaced
-
-
-def _copy_op(
-    op: tf.Operation, inputs: Sequence[tf.Tensor], graph: Any
-) -> list[tf.Tensor]:
-    attributes = {
-        name: value
-        for name, value in op.node_def.attr.items()
-        if name not in ("_class", "_output_shapes")
-    }
-    if op.graph is not graph:
-        for value in attributes.values():
-            for name in _function_names(value):
-                _add_function(graph, op.graph, name)
-    return list(
-        tf_internals.create_op_like(op, list(inputs), attributes, graph).outputs
-    )
-
-
-def _function_names(value: Any) -> list[str]:
+def function_names(value: Any) -> list[str]:
     kind = value.WhichOneof("value")
     if kind == "func":
         return [value.func.name]
     if kind == "list":
         return [function.name for function in value.list.func]
     return []
-
-
-def copy_op(op: tf.Operation, inputs: list[tf.Tensor]) -> tf.Operation:
-    """The same op in the default graph, with other inputs."""
-    return _copy_op(op, inputs, tf.compat.v1.get_default_graph())[0].op
 
 
 def function_graph(op: tf.Operation, attribute: str) -> Any:
@@ -275,92 +219,6 @@ def _behind_identities(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def retraced_loop(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The same loop with functions of its own, in the default graph."""
-    invariant = loop_invariants(loop)
-    varying = [number for number in range(len(inputs)) if number not in invariant]
-
-    def call(function: Any, values: Any) -> Any:
-        replaced = {id(function.inputs[n]): inputs[n] for n in invariant}
-        for number, value in zip(varying, values, strict=True):
-            replaced[id(function.inputs[number])] = value
-        copies = copy_ops(ancestors(function.outputs), replaced, retrace_loops=True)
-        return [copies[id(output)] for output in function.outputs]
-
-    shapes = loop_shapes(loop, inputs)
-
-    def body(*values: Any) -> Any:
-        outputs = call(function_graph(loop, "body"), values)
-        for number in varying:
-            outputs[number].set_shape(shapes[number])
-        return [outputs[number] for number in varying]
-
-    results = tf.while_loop(
-        lambda *values: call(function_graph(loop, "cond"), values)[0],
-        body,
-        [inputs[number] for number in varying],
-        shape_invariants=[shapes[number] for number in varying],
-        maximum_iterations=maximum_iterations(loop, inputs),
-    )
-    outputs = list(inputs)
-    for number, value in zip(varying, results, strict=True):
-        outputs[number] = value
-    return outputs[: len(loop.outputs)]
-
-
-def loop_shapes(loop: tf.Operation, inputs: list[tf.Tensor]) -> list[tf.TensorShape]:
-    """What a loop promises of the shape of each of its values, in every step.
-
-    A copied op may know less of its shape than the original, which was told.
-    """
-    body = function_graph(loop, "body")
-    return [
-        given.shape if repr(was.shape) == repr(inside.shape) else inside.shape
-        for given, was, inside in zip(inputs, loop.inputs, body.inputs, strict=True)
-    ]
-
-
-def maximum_iterations(
-    loop: tf.Operation, inputs: list[tf.Tensor]
-) -> int | tf.Tensor | None:
-    """The bound with which a loop was made (`tf.while_loop(maximum_iterations=)`).
-
-    The gradient of a loop keeps the values of every step in lists, whose size XLA
-    must know. So a loop that is traced again needs the bound of the original.
-
-    Args:
-        loop: The loop; its second input is the bound, -1 for none.
-        inputs: What stands for its inputs in the default graph.
-
-    Returns:
-        A number where it is known, a tensor where not yet, `None` without a bound.
-    """
-    bound = evaluate_constant(loop.inputs[1])
-    if bound is None:
-        return inputs[1]
-    return None if bound < 0 else int(bound)
-
-
-def evaluate_constant(tensor: tf.Tensor) -> Any:
-    """The value of a tensor that depends on constants only, otherwise `None`."""
-    value = tf.get_static_value(tensor)
-    if value is not None:
-        return value
-    ops = ancestors([tensor])
-    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in ops):
-        return None
-    return run_once(lambda: copy_ops(ops, {})[id(tensor)])
-
-
-def run_once(function: Callable[[], tf.Tensor]) -> Any:
-    """The value that a function of no arguments has, outside of all graphs.
-
-    Not by `tf.function`, which warns of functions that are traced again and again.
-    """
-    with tf.init_scope():
-        return tf.compat.v1.wrap_function(function, [])().numpy()
-
-
 def called_graphs(op: tf.Operation) -> list:
     """The graphs of the functions that an op calls (loops, branches, calls).
 
@@ -370,7 +228,7 @@ def called_graphs(op: tf.Operation) -> list:
     if not calls_functions(op):
         return graphs
     for value in op.node_def.attr.values():
-        for name in _function_names(value):
+        for name in function_names(value):
             function = tf_internals.find_function(op.graph, name)
             graph = tf_internals.graph_of_function(function)
             if graph is not None:
@@ -399,10 +257,3 @@ def _traits(op: tf.Operation) -> tuple[bool, bool]:
 
 
 _TRAITS: dict[str, tuple[bool, bool]] = {}
-
-
-def _add_function(graph: Any, source_graph: Any, name: str) -> None:
-    """Makes a function of one graph known to another one."""
-    function = tf_internals.find_function(source_graph, name)
-    if function is not None:
-        tf_internals.add_function(graph, function)

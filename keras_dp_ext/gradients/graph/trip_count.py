@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 
 
@@ -48,16 +49,16 @@ def trip_count(
         inputs: What stands for its inputs in the default graph.
         dependent: Ids of the tensors whose contents depend on the data.
     """
-    bound = graph_lib.maximum_iterations(loop, inputs)
+    bound = copies_lib.maximum_iterations(loop, inputs)
     if bound is not None:
         return None if id(loop.inputs[1]) in dependent else bound
     found = sorted(counters(loop))
     if not found or any(id(loop.inputs[number]) in dependent for number in found):
         return None
-    values = {n: graph_lib.evaluate_constant(loop.inputs[n]) for n in found}
+    values = {n: copies_lib.evaluate_constant(loop.inputs[n]) for n in found}
     if any(value is None for value in values.values()):
         return _count(loop, {number: inputs[number] for number in found})
-    return int(graph_lib.run_once(lambda: _count(loop, values)))
+    return int(copies_lib.run_once(lambda: _count(loop, values)))
 
 
 def _count(loop: tf.Operation, start: dict[int, tf.Tensor]) -> tf.Tensor:
@@ -71,7 +72,7 @@ def _count(loop: tf.Operation, start: dict[int, tf.Tensor]) -> tf.Tensor:
             for number, value in zip(numbers, values, strict=True)
         }
         wanted = [graph.outputs[output] for output in outputs]
-        copies = graph_lib.copy_ops(_slice_of(wanted), replaced)
+        copies = copies_lib.copy_ops(_slice_of(wanted), replaced)
         return [copies[id(tensor)] for tensor in wanted]
 
     count, _ = tf.while_loop(

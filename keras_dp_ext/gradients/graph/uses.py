@@ -50,9 +50,14 @@ class Weight:
 
 
 def find_uses(
-    losses: tf.Tensor, variables: Sequence[Any]
+    losses: tf.Tensor, variables: Sequence[Any], drawn: Sequence[tf.Tensor] = ()
 ) -> tuple[list[Use], dict[int, Weight]]:
     """All ops on the way to `losses` at which a weight meets the data.
+
+    Args:
+        losses: `[batch]`.
+        variables: The weights.
+        drawn: Random draws that count as data: see `draws.py`.
 
     Returns:
         The uses, and for the id of each tensor that is a weight, what it is.
@@ -64,7 +69,7 @@ def find_uses(
         if handle is not None:
             view = views.View(tuple(variable.shape))
             weights[id(handle)] = Weight(frozenset([number]), view)
-    dependent = graph_lib.data_dependent(ops, losses.shape[0])
+    dependent = graph_lib.data_dependent(ops, losses.shape[0], drawn)
     return scan(ops, weights, dependent, losses.shape[0]), weights
 
 

@@ -64,13 +64,16 @@ def _reduced(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     if not shape.is_fully_defined() or result.rank is None or shape.rank > result.rank:
         return None
     aligned = [1] * (result.rank - shape.rank) + shape.as_list()
-    first_axes = aligned[: split.axis(use.op.outputs[0]) + 1]
-    if result.rank == 0 or any(size != 1 for size in first_axes):
+    examples = split.axis(use.op.outputs[0])
+    if result.rank == 0 or aligned[examples] != 1:
         return None
-    rows = split(d, like=use.op.outputs[0])
+    others = [axis for axis in range(result.rank) if axis != examples]
+    if examples:
+        d = tf.transpose(d, [examples, *others])
+    rows = split(d, like=use.op.outputs[0], moved=True)
     axes = [1] + [
-        axis + 1
-        for axis in range(1, result.rank)
+        place + 2
+        for place, axis in enumerate(others)
         if aligned[axis] == 1 and result[axis] != 1
     ]
     return Rows(

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
+from keras_dp_ext.gradients.graph.custom_gradients import (
+    TracedGradient,
+    is_custom,
+    trace_gradient,
+)
 from keras_dp_ext.verification.row_analysis.findings import RowsLostError
 from keras_dp_ext.verification.row_analysis.values import MIXED, Kind, Value, constant
 
 if TYPE_CHECKING:
     from keras_dp_ext.verification.row_analysis.frame import Frame
-
-_ATTRIBUTE = "_gradient_op_type"
 
 
 def check(
@@ -28,30 +30,28 @@ def check(
     """Raises if the gradient of an op was replaced by one that may mix examples."""
     if not any(_has_examples(value) for value in inputs):
         return
-    try:
-        name = op.get_attr(_ATTRIBUTE)
-    except ValueError:
+    if not is_custom(op):
         return
     outputs = [outputs] * len(op.outputs) if isinstance(outputs, Value) else outputs
-    _check_backward(frame, op, name.decode(), inputs, outputs)
+    _check_backward(frame, op, inputs, outputs)
 
 
 def _check_backward(
-    frame: Frame, op: tf.Operation, name: str, inputs: Sequence[Value], outputs: Any
+    frame: Frame, op: tf.Operation, inputs: Sequence[Value], outputs: Any
 ) -> None:
     from keras_dp_ext.verification.row_analysis.frame import Frame
 
-    graph, upstream, gradients = _traced(op, name)
-    known = {id(t): _upstream(v) for t, v in zip(upstream, outputs, strict=True)}
-    for outer, inner in graph.captures:
+    traced = _traced(op)
+    known = {id(t): _upstream(v) for t, v in zip(traced.upstream, outputs, strict=True)}
+    for outer, inner in traced.graph.captures:
         known[id(inner)] = _captured(frame, op, outer)
     path = (*frame.path, op.name, "gradient")
     backward = Frame(frame.batch, known, path, frame.findings, has_gradient=False)
-    for value, gradient in zip(inputs, gradients, strict=True):
+    for value, gradient in zip(inputs, traced.results, strict=True):
         if not _has_examples(value) or gradient is None:
             continue
         number_of_findings = len(frame.findings)
-        (result,) = backward.run([tf.convert_to_tensor(gradient)])
+        (result,) = backward.run([gradient])
         if result.is_constant or len(frame.findings) > number_of_findings:
             continue
         if not _are_same_examples(result, value):
@@ -68,27 +68,13 @@ def _are_same_examples(a: Value, b: Value) -> bool:
     return a.has_rows and a.axis == b.axis and a.layout == b.layout
 
 
-def _traced(op: tf.Operation, name: str) -> Any:
-    """The backward function in a graph of its own, its arguments and its results."""
-    function = tf_internals.registered_gradient(name)
-    with op.graph.as_default():
-        graph = tf_internals.scratch_graph("gradient")
-    with graph.as_default():
-        upstream = [
-            tf.compat.v1.placeholder(output.dtype, output.shape)
-            for output in op.outputs
-        ]
-        try:
-            gradients = function(op, *upstream)
-        except Exception as error:
-            raise RowsLostError(
-                f"has a gradient function that cannot be read ({error})."
-            ) from error
-    if not isinstance(gradients, list | tuple):
-        gradients = [gradients]
-    if len(gradients) != len(op.inputs):
-        raise RowsLostError("has a gradient function that cannot be read.")
-    return graph, upstream, list(gradients)
+def _traced(op: tf.Operation) -> TracedGradient:
+    try:
+        return trace_gradient(op)
+    except Exception as error:
+        raise RowsLostError(
+            f"has a gradient function that cannot be read ({error})."
+        ) from error
 
 
 def _upstream(value: Value) -> Value:

@@ -445,7 +445,7 @@ def test_a_stated_sampling_cannot_turn_rows_into_people():
     optimizer = dp.optimizers.DPSGD()
     optimizer.build(model_with(optimizer).trainable_variables)
     with pytest.raises(ValueError, match="unit of what is bounded"):
-        optimizer.open_segment(lots_of(x, y, ids).dp_sampling.sampling)
+        optimizer.declare_sampling(lots_of(x, y, ids).dp_sampling.sampling)
     with pytest.raises(ValueError, match="not person by person"):
         optimizer.ledger.declare(people)
 

@@ -244,7 +244,7 @@ def test_the_ledger_of_a_run_agrees_with_the_claim():
     )
     optimizer.build(model.trainable_variables)
     sampling = dp.accounting.Poisson(0.1)
-    optimizer.open_segment(sampling)
+    optimizer.declare_sampling(sampling)
     model.fit(*data, batch_size=BATCH, epochs=4, verbose=0)
     total = int(optimizer.releases)
     assert total == 4

@@ -166,7 +166,6 @@ def test_norms_are_logged_only_on_request_and_say_how_far_from_one_they_are():
         ("l2_norm_clip", 0.0),
         ("noise_multiplier", -0.1),
         ("guarantee", "strong"),
-        ("chunk_bytes", 0),
     ],
 )
 def test_arguments_out_of_range_are_named(argument, value):
@@ -175,5 +174,5 @@ def test_arguments_out_of_range_are_named(argument, value):
 
 
 def test_configuration_makes_an_equal_mechanism():
-    mechanism = Tanh(output_range=2.0, slope=0.5, chunk_bytes=4096)
+    mechanism = Tanh(output_range=2.0, slope=0.5)
     assert Tanh(**mechanism.get_config()).get_config() == mechanism.get_config()

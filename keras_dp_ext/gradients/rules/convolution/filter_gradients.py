@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients.chunks import map_chunks, rows_per_chunk
+from keras_dp_ext.gradients.chunks import (
+    DEFAULT_CHUNK_BYTES,
+    chunk_bytes,
+    map_chunks,
+    rows_per_chunk,
+)
 from keras_dp_ext.gradients.contributions import Contribution, Rows
 from keras_dp_ext.gradients.row_tensors import (
     have_finite_products,
@@ -21,10 +26,18 @@ from keras_dp_ext.gradients.rules.convolution.rounding import with_rounding
 if TYPE_CHECKING:
     from keras_dp_ext.gradients.contributions import RowwiseMap
 
-#: Up to this many elements, a filter's per-row gradients are kept for the weighted
-#: sum; beyond, writing and reading them costs more than TensorFlow's kernel for the
-#: gradient of the whole batch (measured: break-even at 40,000 to 70,000).
-KEPT_ELEMENTS = 40_000
+# Beyond, writing and reading per-row gradients costs more than TensorFlow's kernel for
+# the gradient of the whole batch (measured: break-even at 40,000 to 70,000).
+_MOST_KEPT_ELEMENTS = 40_000
+
+
+def kept_elements() -> int:
+    """Up to how many elements a filter's per-row gradients are kept for the sum.
+
+    Fewer where chunks are smaller than by default: they are kept for the whole batch.
+    """
+    share = min(1.0, chunk_bytes() / DEFAULT_CHUNK_BYTES)
+    return int(share * _MOST_KEPT_ELEMENTS)
 
 
 class FilterGradients(Contribution):
@@ -113,7 +126,7 @@ class FilterGradients(Contribution):
 
     @property
     def _keeps_rows(self) -> bool:
-        return math.prod(self.shape) <= KEPT_ELEMENTS
+        return math.prod(self.shape) <= kept_elements()
 
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._kept is not None:

@@ -17,8 +17,8 @@ from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.rules.convolution.filter_gradients import (
-    KEPT_ELEMENTS,
     FilterGradients,
+    kept_elements,
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import Geometry, unsplit
 from keras_dp_ext.gradients.rules.convolution.patch_products import PatchProducts
@@ -203,7 +203,7 @@ def _needs_no_chunks(image: tf.Tensor, gradient: tf.Tensor, geometry: Geometry) 
     if any(size != 1 for size in geometry.kernel):
         return False
     inputs, outputs = geometry.filter_shape[-2:]
-    if inputs * outputs <= KEPT_ELEMENTS:
+    if inputs * outputs <= kept_elements():
         return True
     positions = image.shape[1] * geometry.positions(gradient)
     return positions <= _FEW_POSITIONS and OuterProducts.is_ghost_cheaper(

@@ -48,6 +48,16 @@ def branches(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Va
     return outputs
 
 
+@register("OptionalFromValue")
+def kept_for_the_gradient(
+    op: tf.Operation, inputs: Sequence[Value], frame: Frame
+) -> Value:
+    """What a branch keeps for its gradient. Nothing reads it on the way to a loss:
+    `OptionalGetValue` there would be refused as other data."""
+    value = inputs[0]
+    return value.with_shape(value.shape)
+
+
 @register("While", "StatelessWhile")
 def loop(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> list[Value]:
     state = list(inputs)
