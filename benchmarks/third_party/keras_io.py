@@ -718,7 +718,7 @@ def variational_autoencoder() -> Training:
             self.decoder = layers.Dense(12, activation="sigmoid")
 
         def call(self, x):
-            hidden = self.encoder_block(x)
+            hidden = self.encoder(x)
             mean, spread = self.mean(hidden), self.log_variance(hidden)
             return self.decoder(mean + ops.exp(0.5 * spread)), mean, spread
 

@@ -106,10 +106,23 @@ def unfold_loops(
             for old, new in zip(op.outputs, outputs, strict=False):
                 replaced[id(old)] = new
         else:
-            replaced = copies_lib.copy_ops([op], replaced, only_changed=True)
+            replaced = copies_lib.copy_ops(
+                [op], replaced, after=_with_shapes, only_changed=True
+            )
     new_losses = replaced[id(losses)]
     new_losses.set_shape(losses.shape)
     return Unfolded(new_losses, taps, _tapped_loops(taps, new_losses), drawn)
+
+
+def _with_shapes(op: tf.Operation, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Perturbations are zeros, so each copy has the shape of its original.
+
+    Keras tells some shapes by `set_shape`, such as the length of a sequence that comes
+    out of a loop: an op does not carry them along.
+    """
+    for old, new in zip(op.outputs, outputs, strict=True):
+        new.set_shape(old.shape)
+    return outputs
 
 
 def _values_of_tensors(losses: tf.Tensor, ops: Any) -> dict[int, Any]:
