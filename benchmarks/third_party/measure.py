@@ -46,7 +46,7 @@ def measure(case: Case, seconds: float = 1800.0) -> dict[str, Any]:
         "memory": [private["memory"], plain["memory"]],
     }
     if row["error"] > TOLERANCE:
-        row["double"] = _apart(seconds, _check_double, case, plain)
+        row["double"] = _apart(seconds, check_double, case, plain)
     return row | measure_xla(case, plain, seconds)
 
 
@@ -67,16 +67,16 @@ def measure_xla(
     if "failure" in compiled:
         row["xla_message"] = compiled["failure"]
     if row["xla"] and row["xla_error"] > TOLERANCE:
-        row["xla_double"] = _apart(seconds, _check_double, case, truth, True)
+        row["xla_double"] = _apart(seconds, check_double, case, truth, True)
     return row
 
 
 def check(case: Case) -> tuple[float, str]:
     """In this process: the error of the first update, and by which way."""
-    truth = _truth(_build(case))
+    truth = truth_of(case)
     error, way = _error_and_way(_build(case), truth)
     if error > TOLERANCE:
-        double = _check_double(case, truth)
+        double = check_double(case, truth)
         if is_rounding(error, double):
             error = double["error"]
     return error, way
@@ -188,7 +188,12 @@ def _measure_plain(case: Case) -> dict[str, Any]:
     first = _processor_seconds(step)
     step()
     memory = _peak() - before
-    return {"first_step": first, "memory": memory, **_truth(_build(case))}
+    return {"first_step": first, "memory": memory, **truth_of(case)}
+
+
+def truth_of(case: Case) -> dict[str, Any]:
+    """What the first update should be: see `_truth`."""
+    return _truth(_build(case))
 
 
 def _truth(training: Training) -> dict[str, Any]:
@@ -225,7 +230,7 @@ def _truth(training: Training) -> dict[str, Any]:
     return {"clip": clip, "mean": mean}
 
 
-def _check_double(
+def check_double(
     case: Case, truth: dict[str, Any], jit_compile: bool = False
 ) -> dict[str, float]:
     """In float64: the error of the first update, and that of the loop in float32.
@@ -235,8 +240,10 @@ def _check_double(
     import keras
 
     weights = _build(case).model.get_weights()
-    former = keras.config.floatx()
+    former = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    # The first layer of a process settles the policy, whatever `floatx` says later.
+    keras.config.set_dtype_policy("float64")
     try:
         in_double = _build(case)
         in_double.model.set_weights(weights)
@@ -245,7 +252,8 @@ def _check_double(
         training.model.set_weights(weights)
         error, _ = _error_and_way(training, double, jit_compile)
     finally:
-        keras.config.set_floatx(former)
+        keras.config.set_floatx(former[0])
+        keras.config.set_dtype_policy(former[1])
     return {"error": error, "rounding": _distance(truth["mean"], double["mean"])}
 
 

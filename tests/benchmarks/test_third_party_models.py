@@ -1,13 +1,21 @@
 """Models that nobody here wrote train as a loop over their examples does."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
 
+import keras
 import pytest
 
 from benchmarks.third_party.catalogue import CASES
-from benchmarks.third_party.measure import TOLERANCE, check, is_rounding
+from benchmarks.third_party.measure import (
+    TOLERANCE,
+    check,
+    check_double,
+    is_rounding,
+    truth_of,
+)
 from benchmarks.third_party.page import is_right, page
 
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results" / "models.json"
@@ -77,6 +85,23 @@ def test_the_page_is_made_from_the_measurements():
     refused = {name for name, row in MEASURED.items() if row["verdict"] != "trains"}
     assert refused <= set(MIXING)
     assert all(is_right(row) for n, row in MEASURED.items() if n not in refused)
+
+
+def test_the_judge_computes_in_float64():
+    """Also in a process where layers have been made in float32."""
+    keras.layers.Dense(1)
+    seen = []
+
+    def build():
+        training = CASES["NeRF's network"].build()
+        seen.append({weight.dtype for weight in training.model.weights})
+        return training
+
+    case = dataclasses.replace(CASES["NeRF's network"], build=build)
+    found = check_double(case, truth_of(case))
+    assert seen[-2:] == [{"float64"}] * 2  # That of the loop, and that of the step.
+    assert found["error"] < 1e-6 and 0 < found["rounding"] < 1e-4
+    assert keras.layers.Dense(1).dtype_policy.name == keras.config.floatx() == "float32"
 
 
 def test_float64_decides_only_where_plain_keras_is_as_far_off():
