@@ -42,7 +42,7 @@ class Sampling(Value):
 
     def participations(self, releases: int) -> int:
         """In how many of `releases` one example can take part, at most."""
-        return releases
+        return -(-releases // self.period)
 
     def windows(self, start: int, stop: int) -> list[int]:
         """Sizes of parts of releases `start` up to `stop`, to be counted apart.
@@ -142,8 +142,22 @@ class WithReplacement(Sampling):
         )
 
 
+class _InPasses:
+    """One participation in each pass over the data; mixed into a `Sampling`."""
+
+    steps_per_epoch: int
+
+    @property
+    def period(self) -> int:
+        return self.steps_per_epoch
+
+    def in_any_order(self) -> Any:
+        own: Any = self
+        return dataclasses.replace(own, steps_per_epoch=1)
+
+
 @dataclasses.dataclass(frozen=True)
-class Shuffled(Sampling):
+class Shuffled(_InPasses, Sampling):
     """Batches of a reshuffled data set: one participation in every epoch.
 
     No amplification is proven. `rate` is kept to show, beside the proven figure,
@@ -165,16 +179,6 @@ class Shuffled(Sampling):
         check_in("rate", self.rate, "[0, 1]")
         object.__setattr__(self, "rate", float(self.rate))
 
-    @property
-    def period(self) -> int:
-        return self.steps_per_epoch
-
-    def in_any_order(self) -> Sampling:
-        return dataclasses.replace(self, steps_per_epoch=1)
-
-    def participations(self, releases: int) -> int:
-        return -(-releases // self.steps_per_epoch)
-
     def windows(self, start: int, stop: int) -> Any:
         # As many releases as an epoch has can hold the end of one pass and the
         # beginning of the next, and an example twice: they count apart.
@@ -194,7 +198,7 @@ class Shuffled(Sampling):
 
 
 @dataclasses.dataclass(frozen=True)
-class BallsInBins(Sampling):
+class BallsInBins(_InPasses, Sampling):
     """Each example in one of the releases of a pass, independently and at random.
 
     Every pass draws anew. Amplifies Gaussian noise (`balls_in_bins.py`); other noise, and
@@ -222,16 +226,6 @@ class BallsInBins(Sampling):
             return super().adjacency
         return f"{self._zero_out} ({self._public_size('steps of a pass follow')})"
 
-    @property
-    def period(self) -> int:
-        return self.steps_per_epoch
-
-    def in_any_order(self) -> Sampling:
-        return dataclasses.replace(self, steps_per_epoch=1)
-
-    def participations(self, releases: int) -> int:
-        return -(-releases // self.steps_per_epoch)
-
     def windows(self, start: int, stop: int) -> list[int]:
         if start % self.steps_per_epoch:
             # An example that was not in the first half of a pass is in the second one.
@@ -254,7 +248,7 @@ class BallsInBins(Sampling):
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedOrder(Sampling):
+class FixedOrder(_InPasses, Sampling):
     """The same batches in the same order in each pass over the data.
 
     An example takes part in every `steps_per_epoch`-th release, no more and no less: what
@@ -277,16 +271,6 @@ class FixedOrder(Sampling):
     @property
     def adjacency(self) -> str:
         return self._zero_out
-
-    @property
-    def period(self) -> int:
-        return self.steps_per_epoch
-
-    def in_any_order(self) -> Sampling:
-        return dataclasses.replace(self, steps_per_epoch=1)
-
-    def participations(self, releases: int) -> int:
-        return -(-releases // self.steps_per_epoch)
 
     def describe(self) -> str:
         return (
@@ -333,9 +317,6 @@ class CyclicPoisson(Sampling):
 
     def in_any_order(self) -> Sampling:
         return dataclasses.replace(self, cycle=1)
-
-    def participations(self, releases: int) -> int:
-        return -(-releases // self.cycle)
 
     def poisson(self) -> Poisson:
         """How the group whose turn it is is sampled."""
