@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from keras_dp_ext._checks import check_positive
-from keras_dp_ext.bounding import Bound, Normalized, PerLayerClip
-from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.mechanisms.composed import Composed
+from keras_dp_ext.bounding import Normalized, PerLayerClip
+from keras_dp_ext.mechanisms.by_multiplier import ByMultiplier
 from keras_dp_ext.noise import Gaussian
 
 
-class _Clipped(Composed):
-    """A bound of L2 norm `l2_norm_clip` under Gaussian noise."""
-
-    def __init__(self, l2_norm_clip: float, noise_multiplier: float, bound: Bound):
-        check_positive("noise_multiplier", noise_multiplier)
-        self.l2_norm_clip = l2_norm_clip
-        super().__init__(bound, Gaussian(noise_multiplier * l2_norm_clip))
-
-    def get_config(self) -> dict[str, Any]:
-        return Mechanism.get_config(self)
-
-    @classmethod
-    def arguments_at(cls, noise_multiplier: float, **arguments: Any) -> dict[str, Any]:
-        return {**arguments, "noise_multiplier": noise_multiplier}
-
-
-class PerLayer(_Clipped):
+class PerLayer(ByMultiplier):
     """Clips each layer's gradient by itself; see `dp.bounding.PerLayerClip`.
 
     Args:
@@ -59,13 +39,13 @@ class PerLayer(_Clipped):
         groups: tuple[int, ...] | None = None,
     ):
         bound = PerLayerClip(l2_norm_clip, layer_sizes, shares, groups)
-        super().__init__(l2_norm_clip, noise_multiplier, bound)
+        super().__init__(l2_norm_clip, noise_multiplier, bound, Gaussian())
         self.layer_sizes = bound.layer_sizes
         self.shares = bound.shares
         self.groups = bound.groups
 
 
-class Automatic(_Clipped):
+class Automatic(ByMultiplier):
     """Gives every row nearly the same norm, AUTO-S; see `dp.bounding.Normalized`.
 
     Args:
@@ -92,5 +72,5 @@ class Automatic(_Clipped):
         stability: float = 0.01,
     ):
         bound = Normalized(l2_norm_clip, stability)
-        super().__init__(l2_norm_clip, noise_multiplier, bound)
+        super().__init__(l2_norm_clip, noise_multiplier, bound, Gaussian())
         self.stability = stability

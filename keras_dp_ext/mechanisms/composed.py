@@ -29,8 +29,8 @@ class Composed(Mechanism):
     Args:
         bound: A `keras_dp_ext.bounding.Bound`.
         noise: A `keras_dp_ext.noise.Noise` or `CorrelatedNoise`, its name, or a
-            dictionary from release numbers to noises, in the units of the sum: with `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of
-            `s / C`.
+            dictionary from release numbers to noises, in the units of the sum: with
+            `L2Clip(C)`, `Gaussian(s)` has a noise multiplier of `s / C`.
         refine: A `keras_dp_ext.refining.Refinement`, or `None`.
 
     Example:

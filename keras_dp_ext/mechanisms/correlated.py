@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_dp_ext._checks import check_positive
 from keras_dp_ext.accounting.training_plan import TrainingPlan
 from keras_dp_ext.bounding.l2_clip import L2Clip
-from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.mechanisms.composed import Composed
+from keras_dp_ext.mechanisms.by_multiplier import ByMultiplier
 from keras_dp_ext.noise import (
     Banded,
     BandedInverse,
@@ -18,26 +16,14 @@ from keras_dp_ext.noise import (
 )
 
 
-class _Correlated(Composed):
+class _Correlated(ByMultiplier):
     """Clips each row and adds correlated noise to the sums."""
 
     def __init__(
         self, l2_norm_clip: float, noise_multiplier: float, noise: CorrelatedNoise
     ):
-        check_positive("l2_norm_clip", l2_norm_clip)
-        check_positive("noise_multiplier", noise_multiplier)
-        self.l2_norm_clip = l2_norm_clip
-        super().__init__(
-            bound=L2Clip(l2_norm_clip),
-            noise=noise.with_scale(noise_multiplier * l2_norm_clip),
-        )
-
-    def get_config(self) -> dict[str, Any]:
-        return Mechanism.get_config(self)
-
-    @classmethod
-    def arguments_at(cls, noise_multiplier: float, **arguments: Any) -> dict[str, Any]:
-        return {**arguments, "noise_multiplier": noise_multiplier}
+        bound = L2Clip(l2_norm_clip)
+        super().__init__(l2_norm_clip, noise_multiplier, bound, noise)
 
 
 class BandMF(_Correlated):

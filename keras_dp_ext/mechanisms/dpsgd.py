@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import (
-    check_clip_and_noise,
-)
+from keras_dp_ext._checks import check_clip_and_noise
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.bounding.l2_clip import L2Clip

@@ -6,11 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import (
-    check_clip_and_noise,
-    check_in,
-    check_positive,
-)
+from keras_dp_ext._checks import check_clip_and_noise, check_in, check_positive
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
 from keras_dp_ext.mechanisms.base import Mechanism

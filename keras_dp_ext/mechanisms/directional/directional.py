@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from keras_dp_ext._checks import (
-    check_clip_and_noise,
-    check_in,
-)
+from keras_dp_ext._checks import check_clip_and_noise, check_in
 from keras_dp_ext.accounting import events
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import gaussian_release
