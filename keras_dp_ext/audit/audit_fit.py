@@ -13,8 +13,8 @@ from keras_dp_ext.accounting import CorrelatedRelease, Poisson, WithReplacement
 from keras_dp_ext.audit.accounted import Accounted, accounted
 from keras_dp_ext.audit.correlated_tape import encoded_precision
 from keras_dp_ext.audit.excess import excess
-from keras_dp_ext.audit.fit_audit import FitAudit
 from keras_dp_ext.audit.replay import Replay
+from keras_dp_ext.audit.results.fit_audit import FitAudit
 from keras_dp_ext.audit.worst_examples import (
     Example,
     null_example,

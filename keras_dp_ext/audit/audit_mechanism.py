@@ -21,8 +21,8 @@ from keras_dp_ext.accounting import (
 )
 from keras_dp_ext.accounting.figures import figure_epsilon
 from keras_dp_ext.audit.density import log_likelihood_ratio, noise_of
-from keras_dp_ext.audit.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.neighbours import Neighbours, worst_neighbours
+from keras_dp_ext.audit.results.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.simulation import STAGES, Simulation
 from keras_dp_ext.audit.threshold import best_threshold
 from keras_dp_ext.mechanisms.base import Mechanism

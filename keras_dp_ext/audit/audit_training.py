@@ -11,7 +11,7 @@ import numpy as np
 from keras_dp_ext._checks import check_in
 from keras_dp_ext.audit.example_losses import example_losses
 from keras_dp_ext.audit.one_run import one_run_epsilon
-from keras_dp_ext.audit.training_audit import TrainingAudit
+from keras_dp_ext.audit.results.training_audit import TrainingAudit
 
 # Shares of the canaries that are guessed; each costs its part of the confidence.
 _GUESSED_SHARES = (0.02, 0.1, 0.3, 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_dp_ext.audit.confidence import true_positive_bound
-from keras_dp_ext.audit.mechanism_audit import MechanismAudit
+from keras_dp_ext.audit.results.mechanism_audit import MechanismAudit
 from keras_dp_ext.audit.roc import Roc
 
 # Accused negatives from which on a rate says something.

@@ -1,0 +1,1 @@
+"""What audits return: what is claimed, what was measured, and how they compare."""
