@@ -137,30 +137,23 @@ class Simulation:
         return {"absent": chunks(False), "present": chunks(True)}
 
     def _compiled(
-        self, neighbours: Any, chunk: int, steps: int, sampling_rate: float, stage: str
+        self,
+        neighbours: Neighbours,
+        chunk: int,
+        steps: int,
+        sampling_rate: float,
+        stage: str,
     ) -> Any:
+        """The function of `(key, included)` that makes `chunk` runs."""
         # What comes after the only release cannot change what it reveals.
         refines = stage == "refine" or steps > 1
         # Without a past, every run begins in the same state.
         bounds_once = steps == 1 or not self._state
 
-        def bounds() -> Any:
-            absent, present = (
-                _flat(
-                    self.mechanism.bound(
-                        MaterializedGradients(
-                            split_rows(tf.constant(rows), self.shapes)
-                        )
-                    )
-                )
-                for rows in (neighbours.absent, neighbours.present)
-            )
-            return absent, present - absent
-
         def release(
             key: tf.Tensor, step: tf.Tensor, included: Any, bounded: Any
         ) -> Any:
-            absent, shift = bounded or bounds()
+            absent, shift = bounded or self._bounded(neighbours)
             noise_seed, coin_seed = (
                 tf.random.experimental.stateless_fold_in(key, 2 * step + part)
                 for part in (0, 1)
@@ -168,59 +161,66 @@ class Simulation:
             coin = tf.random.stateless_uniform([], coin_seed) < sampling_rate
             total = absent + tf.where(included & coin, shift, tf.zeros_like(shift))
             step = tf.cast(step, tf.int64)
-            noise = self.mechanism.draw_noise(self._released, noise_seed, step)
-            if self.mechanism.remembers_noise:
-                self.mechanism.remember_noise(noise, noise_seed, step)
-            observed = noised = total + _flat(noise)
-            if refines:
-                refined = self.mechanism.refine(
-                    [
-                        part[0]
-                        for part in split_rows(noised[tf.newaxis], self._released)
-                    ],
-                    step,
-                )
-                observed = _flat(refined) if stage == "refine" else noised
+            noised = total + self._drawn(noise_seed, step)
+            refined = self._refined(noised, step) if refines else noised
+            observed = refined if stage == "refine" else noised
             return observed - absent, shift
 
-        @tf.function(jit_compile=self._jit_compile, autograph=False)
-        def simulate(key: tf.Tensor, included: Any) -> Any:
-            bounded = bounds() if bounds_once else None
-
-            def one_run(index: int) -> Any:
-                run_key = tf.random.experimental.stateless_fold_in(key, index)
-                if refines:
-                    for variable, value in zip(self._state, self._initial, strict=True):
-                        variable.assign(value)
-                if steps == 1:
-                    only = release(run_key, tf.constant(0), included, bounded)
-                    return tuple(value[tf.newaxis] for value in only)
-                return tf.map_fn(
-                    lambda step: release(run_key, step, included, bounded),
-                    tf.range(steps),
-                    fn_output_signature=(tf.float32, tf.float32),
-                    parallel_iterations=1,
-                )
-
-            def observed_only(index: int) -> Any:
-                return one_run(index)[0]
-
-            if bounded:
-                observed = tf.map_fn(
-                    observed_only,
-                    tf.range(chunk),
-                    fn_output_signature=tf.float32,
-                    parallel_iterations=1,
-                )
-                return observed, bounded[1][tf.newaxis, tf.newaxis]
+        def one_run(key: tf.Tensor, included: Any, bounded: Any) -> Any:
+            if refines:
+                for variable, value in zip(self._state, self._initial, strict=True):
+                    variable.assign(value)
+            if steps == 1:
+                only = release(key, tf.constant(0), included, bounded)
+                return tuple(value[tf.newaxis] for value in only)
             return tf.map_fn(
-                one_run,
-                tf.range(chunk),
+                lambda step: release(key, step, included, bounded),
+                tf.range(steps),
                 fn_output_signature=(tf.float32, tf.float32),
                 parallel_iterations=1,
             )
 
+        @tf.function(jit_compile=self._jit_compile, autograph=False)
+        def simulate(key: tf.Tensor, included: Any) -> Any:
+            bounded = self._bounded(neighbours) if bounds_once else None
+
+            def numbered_run(index: int) -> Any:
+                run_key = tf.random.experimental.stateless_fold_in(key, index)
+                observed, shift = one_run(run_key, included, bounded)
+                return observed if bounded else (observed, shift)
+
+            seen = tf.map_fn(
+                numbered_run,
+                tf.range(chunk),
+                fn_output_signature=tf.float32 if bounded else (tf.float32, tf.float32),
+                parallel_iterations=1,
+            )
+            # The same shift in all runs is returned once.
+            return (seen, bounded[1][tf.newaxis, tf.newaxis]) if bounded else seen
+
         return simulate.get_concrete_function(_KEY, tf.TensorSpec([], tf.bool))
+
+    def _bounded(self, neighbours: Neighbours) -> tuple[tf.Tensor, tf.Tensor]:
+        """The bounded sum without the example, and how far the example moves it."""
+        absent, present = (
+            _flat(
+                self.mechanism.bound(
+                    MaterializedGradients(split_rows(tf.constant(rows), self.shapes))
+                )
+            )
+            for rows in (neighbours.absent, neighbours.present)
+        )
+        return absent, present - absent
+
+    def _drawn(self, seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        noise = self.mechanism.draw_noise(self._released, seed, step)
+        if self.mechanism.remembers_noise:
+            self.mechanism.remember_noise(noise, seed, step)
+        return _flat(noise)
+
+    def _refined(self, noised: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        parts = split_rows(noised[tf.newaxis], self._released)
+        return _flat(self.mechanism.refine([part[0] for part in parts], step))
 
 
 def _flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
