@@ -9,7 +9,7 @@ from keras_dp_ext._names import CORRELATED_MECHANISMS, NOISES
 from keras_dp_ext._own_code import is_own
 
 if TYPE_CHECKING:
-    from keras_dp_ext.cli._training import Training
+    from keras_dp_ext.cli._planned_training import PlannedTraining
     from keras_dp_ext.mechanisms.base import Mechanism
 
 #: Of `--bands`.
@@ -54,7 +54,9 @@ class MechanismOptions:
         own = self.mechanism_class
         return own(**own.arguments_at(1.0)).cycle
 
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         """The arguments of its constructor.
 
         Args:
@@ -97,7 +99,9 @@ class _Encoding(MechanismOptions):
     def needs_parameters(self, guarantee: str) -> bool:
         return True
 
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         from keras_dp_ext import noise as noises
         from keras_dp_ext.bounding.codebook import Codebook
 
@@ -130,7 +134,9 @@ class _Tanh(MechanismOptions):
     def needs_parameters(self, guarantee: str) -> bool:
         return guarantee == "published"
 
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         arguments = super().arguments(training, scale)
         return {**arguments, "guarantee": training.arguments.guarantee}
 
@@ -148,7 +154,9 @@ class _Directional(MechanismOptions):
     options = ("noise_multiplier", "direction", "budget_epsilon", "split")
     has_published_form = True
 
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         given = training.arguments
         direction = given.direction or "gradient"
         if given.guarantee == "proven":
@@ -193,7 +201,9 @@ class _Directional(MechanismOptions):
 
 
 class _Correlated(MechanismOptions):
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         planned: dict[str, Any] = {}
         if training.steps:
             planned = self.mechanism_class.planned_arguments(training.plan)
@@ -212,7 +222,9 @@ class _BandMF(_Correlated):
     def cycle(self, given: Any) -> int:
         return given.bands or DEFAULT_BANDS
 
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         arguments = super().arguments(training, scale)
         return {**arguments, "bands": self.cycle(training.arguments)}
 
@@ -228,7 +240,9 @@ class _BandInv(_Correlated):
 class _BLT(_Correlated):
     options = ("noise_multiplier", "buffers")
 
-    def arguments(self, training: Training, scale: float | None) -> dict[str, Any]:
+    def arguments(
+        self, training: PlannedTraining, scale: float | None
+    ) -> dict[str, Any]:
         arguments = super().arguments(training, scale)
         return {**arguments, "separation": training.steps_per_epoch}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclasses.dataclass
-class Training:
+class PlannedTraining:
     """A training as the arguments describe it, checked."""
 
     arguments: argparse.Namespace
@@ -233,17 +232,3 @@ class Training:
                 "Argument `--guarantee published` does not apply to "
                 f"`--mechanism {name}`: what is published is proven."
             )
-
-
-def plain(value: Any) -> Any:
-    """JSON has no infinity: "inf", which `float` reads."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
-def figure(value: float) -> str:
-    """An epsilon for people: four digits, and words for the extremes."""
-    if math.isinf(value):
-        return "infinite (no guarantee)"
-    return f"{value:.4g}" if value < 1e4 else f"{value:.3g}"

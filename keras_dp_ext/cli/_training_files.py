@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_dp_ext.callbacks import PrivacyAccountant
-from keras_dp_ext.cli._training import plain
+from keras_dp_ext.cli._figures import plain
 
 #: Columns of history.csv. Losses and metrics of the training data are left out:
 #: they are computed from private examples without noise.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from keras_dp_ext._names import INDEPENDENT_MECHANISMS
 from keras_dp_ext.cli._arguments import MECHANISM_NAMES, add_mechanism
+from keras_dp_ext.cli._figures import plain
 from keras_dp_ext.cli._mechanisms import WITH_PUBLISHED_FORM, options_of
 from keras_dp_ext.cli._quiet import import_tensorflow
-from keras_dp_ext.cli._training import plain
 
 if TYPE_CHECKING:
     from keras_dp_ext.mechanisms.base import Mechanism

@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from keras_dp_ext.cli import _training
 from keras_dp_ext.cli._arguments import number, option_name
+from keras_dp_ext.cli._figures import plain
+from keras_dp_ext.cli._planned_training import PlannedTraining, add_arguments
 
 if TYPE_CHECKING:
     from keras_dp_ext.accounting.events import Event
@@ -33,14 +34,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--target-epsilon", type=number, required=True)
-    _training.add_arguments(parser)
+    add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the result of the search, and the epsilon that it gives."""
     from keras_dp_ext.accounting import accountants, calibration
 
-    training = _training.Training(arguments)
+    training = PlannedTraining(arguments)
     target, delta, accountant = (
         arguments.target_epsilon,
         training.delta,
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         "sampling": arguments.sampling,
     }
     if arguments.json:
-        print(json.dumps({key: _training.plain(v) for key, v in result.items()}))
+        print(json.dumps({key: plain(v) for key, v in result.items()}))
     else:
         width = max(map(len, result))
         for key, value in result.items():

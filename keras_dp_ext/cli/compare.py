@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     make_directory(directory)
     import_tensorflow()
-    from keras_dp_ext.cli import _experiment, _report
+    from keras_dp_ext.cli import _experiment, _training_files
     from keras_dp_ext.presets import default_model
 
     # One model for all, though each mechanism alone may have another default.
@@ -99,10 +99,10 @@ def run(arguments: argparse.Namespace) -> int:
         "seeds": arguments.seeds,
         "mechanisms": table,
     }
-    _report.write_json(directory / TABLE_FILE, record)
+    _training_files.write_json(directory / TABLE_FILE, record)
     print(json.dumps(record, indent=2) if arguments.json else _text(record))
-    _report.write_figure(
-        _report.plot_comparison,
+    _training_files.write_figure(
+        _training_files.plot_comparison,
         {name: _curve(rows, name) for name in arguments.mechanisms},
         f"{data.name}, delta {record['delta']:g}, {arguments.seeds} runs each",
         directory / FIGURE_FILE,

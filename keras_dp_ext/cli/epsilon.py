@@ -8,8 +8,9 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext.cli import _training
 from keras_dp_ext.cli._arguments import number
+from keras_dp_ext.cli._figures import figure, plain
+from keras_dp_ext.cli._planned_training import PlannedTraining, add_arguments
 
 if TYPE_CHECKING:
     from keras_dp_ext.accounting import BestAttack
@@ -39,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _training.add_arguments(parser)
+    add_arguments(parser)
     parser.add_argument(
         "--conversion",
         choices=("tight", "classic"),
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from keras_dp_ext.accounting.best_attack import best_attack
     from keras_dp_ext.accounting.figures import figure_accounting, figure_entries
 
-    training = _training.Training(arguments)
+    training = PlannedTraining(arguments)
     if training.steps is None:
         raise ValueError("Argument `--epochs` or `--steps` is needed.")
     mechanism = training.mechanism()
@@ -109,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     if claim.caveat:
         result["caveat"] = claim.caveat
     if arguments.json:
-        print(json.dumps({key: _training.plain(v) for key, v in result.items()}))
+        print(json.dumps({key: plain(v) for key, v in result.items()}))
     else:
         print(_report(result, training, attack))
     return 0
@@ -159,26 +160,26 @@ def _directional(training: Any, budget: Any, options: Any) -> dict[str, float]:
     return result
 
 
-def _report(result: dict, training: _training.Training, attack: BestAttack) -> str:
+def _report(result: dict, training: PlannedTraining, attack: BestAttack) -> str:
     from keras_dp_ext.accounting.best_attack import percent, rounded_up
 
     lines = [
-        f"epsilon            {_training.figure(result['epsilon'])}"
+        f"epsilon            {figure(result['epsilon'])}"
         f"   at delta {result['delta']:g}",
     ]
     if result["published_epsilon"] != result["epsilon"]:
         lines.append(
-            f"published epsilon  {_training.figure(result['published_epsilon'])}"
+            f"published epsilon  {figure(result['published_epsilon'])}"
             "   (what the paper's own accounting prints)"
         )
     if "epsilon_with_tuning" in result:
         lines.append(
-            f"epsilon, tuned     {_training.figure(result['epsilon_with_tuning'])}"
+            f"epsilon, tuned     {figure(result['epsilon_with_tuning'])}"
             "   (the best of a random number of runs, by RDP)"
         )
     if "epsilon_if_poisson" in result:
         lines.append(
-            f"epsilon if Poisson {_training.figure(result['epsilon_if_poisson'])}"
+            f"epsilon if Poisson {figure(result['epsilon_if_poisson'])}"
             "   (had each batch been a Poisson sample)"
         )
     for rate in (0.01, 0.001):
@@ -187,8 +188,7 @@ def _report(result: dict, training: _training.Training, attack: BestAttack) -> s
             f"positives at {percent(rate)} false positives, at most"
         )
     lines.append(
-        f"mu-GDP             {_training.figure(rounded_up(attack.gdp_mu))}"
-        "   (up to delta)"
+        f"mu-GDP             {figure(rounded_up(attack.gdp_mu))}   (up to delta)"
     )
     if attack.computed_from != "pld":
         lines[-1] += ", from epsilon and delta alone"
@@ -205,7 +205,7 @@ def _report(result: dict, training: _training.Training, attack: BestAttack) -> s
         ("epsilon_if_w_is_noise", "typical, for a direction that is pure noise"),
     ):
         if key in result:
-            lines.append(f"{text}: epsilon {_training.figure(result[key])}")
+            lines.append(f"{text}: epsilon {figure(result[key])}")
     if "caveat" in result:
         lines += ["", f"Caveat: {result['caveat']}"]
     return "\n".join(lines)

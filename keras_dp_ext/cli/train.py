@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.cli import _settings
+from keras_dp_ext.cli._figures import figure
 from keras_dp_ext.cli._output import make_directory
 from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._settings import Settings
-from keras_dp_ext.cli._training import figure
 
 if TYPE_CHECKING:
     from keras_dp_ext.cli._experiment import Experiment
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         _prepare(directory, arguments.overwrite)
     # TensorFlow starts here, after everything that can be wrong without it.
     import_tensorflow()
-    from keras_dp_ext.cli import _experiment, _report
+    from keras_dp_ext.cli import _experiment, _training_files
     from keras_dp_ext.reporting.record import read_history
 
     # JSON alone belongs on stdout then; progress moves to stderr.
@@ -129,8 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
     history = read_history(directory / HISTORY_FILE)
     if history:
         title = f"{data.name}, {settings.mechanism}, delta {experiment.delta:g}"
-        _report.write_figure(
-            _report.plot_training, history, title, directory / FIGURE_FILE
+        _training_files.write_figure(
+            _training_files.plot_training, history, title, directory / FIGURE_FILE
         )
     return 130 if interrupted else 0
 
@@ -205,14 +205,14 @@ def _saved_model(directory: Path, settings: Settings, data: Any) -> Any:
 
 def _fit(experiment: Experiment, directory: Path, quiet: bool) -> bool:
     """Trains and saves. Returns whether Ctrl-C ended it."""
-    from keras_dp_ext.cli import _report
+    from keras_dp_ext.cli import _training_files
 
     model, path = experiment.model, directory / MODEL_FILE
     # The model first, and the ledger with it: an accuracy in the history of releases
     # that a resumed training knows nothing of would not be covered by its epsilon.
     callbacks = [
-        _report.ModelWriter(path),
-        _report.HistoryWriter(directory / HISTORY_FILE),
+        _training_files.ModelWriter(path),
+        _training_files.HistoryWriter(directory / HISTORY_FILE),
     ]
     verbose = 0 if quiet else 1 if sys.stdout.isatty() else 2
     interrupted = False
@@ -223,7 +223,7 @@ def _fit(experiment: Experiment, directory: Path, quiet: bool) -> bool:
         interrupted = True
         # Sums of an unfinished lot have no noise yet and must not be saved.
         model.optimizer.finalize_variable_values(model.trainable_variables)
-    _report.save_model(model, path)
+    _training_files.save_model(model, path)
     return interrupted
 
 
@@ -231,12 +231,12 @@ def _write(
     experiment: Experiment, directory: Path, seconds: float, interrupted: bool
 ) -> dict[str, Any]:
     """Writes privacy.json; returns the summary."""
-    from keras_dp_ext.cli import _report
+    from keras_dp_ext.cli import _training_files
     from keras_dp_ext.reporting.record import versions
 
     experiment.accountant.set_model(experiment.model)
-    record = _report.privacy_record(experiment.accountant)
-    _report.write_json(
+    record = _training_files.privacy_record(experiment.accountant)
+    _training_files.write_json(
         directory / PRIVACY_FILE,
         {**record, "data": experiment.data.note, "versions": versions()},
     )

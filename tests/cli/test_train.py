@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_dp_ext.accounting import Ledger
-from keras_dp_ext.cli import _report
+from keras_dp_ext.cli import _training_files
 from keras_dp_ext.data import load
 from keras_dp_ext.presets import RECIPES, Recipe
 
@@ -79,8 +79,8 @@ def test_a_recipe_chooses_the_accountant_and_the_settings_keep_it(
 def test_nothing_that_is_not_private_is_written(keras_dp, tmp_path):
     """Loss and accuracy of the training data are for the operator's eyes only."""
     keras_dp.json(*QUICK, "--epochs", 1, "--output-dir", tmp_path)
-    assert set(history_of(tmp_path)[0]) == set(_report.COLUMNS)
-    assert not {"loss", "accuracy"} & set(_report.COLUMNS)
+    assert set(history_of(tmp_path)[0]) == set(_training_files.COLUMNS)
+    assert not {"loss", "accuracy"} & set(_training_files.COLUMNS)
 
 
 def test_a_resumed_training_pays_for_both_parts(keras_dp, tmp_path):
@@ -113,7 +113,7 @@ def test_no_accuracy_is_recorded_of_a_model_that_was_not_saved(
     def fail(self, epoch, logs=None):
         raise OSError("disk full")
 
-    monkeypatch.setattr(_report.ModelWriter, "on_epoch_end", fail)
+    monkeypatch.setattr(_training_files.ModelWriter, "on_epoch_end", fail)
     assert keras_dp(*QUICK, "--epochs", 1, "--output-dir", tmp_path, "--quiet") == 2
     assert "disk full" in keras_dp.stderr
     assert not (tmp_path / "history.csv").exists()
@@ -141,7 +141,7 @@ def test_ctrl_c_leaves_a_model_and_a_ledger_to_resume(keras_dp, tmp_path, monkey
 
     arguments = ("--noise-multiplier", 2, "--accumulation-steps", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(_report.HistoryWriter, "on_train_batch_end", interrupt)
+        patch.setattr(_training_files.HistoryWriter, "on_train_batch_end", interrupt)
         status = keras_dp(
             *QUICK, *arguments, "--epochs", 3, "--output-dir", tmp_path, "--quiet"
         )
@@ -168,7 +168,7 @@ def test_the_budget_holds_after_an_interruption(keras_dp, tmp_path, monkeypatch)
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_report.HistoryWriter, "on_train_batch_end", interrupt)
+        patch.setattr(_training_files.HistoryWriter, "on_train_batch_end", interrupt)
         keras_dp(*QUICK, "--epochs", 2, "--output-dir", tmp_path, "--quiet")
     resumed = keras_dp.json("train", "--output-dir", tmp_path, "--resume")
     assert 2.9 < resumed["epsilon"] <= 3.0
