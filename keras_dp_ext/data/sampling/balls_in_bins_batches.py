@@ -87,21 +87,13 @@ def balls_in_bins_batches(
         [Chua et al., 2024](https://arxiv.org/abs/2412.16802)
     """
     population = Population.of(
-        x,
-        y,
-        sample_weight,
-        class_weight,
-        user_ids,
-        examples_per_user,
-        seed=seed,
+        x, y, sample_weight, class_weight, user_ids, examples_per_user, seed=seed
     )
     check_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
         population.check_batch_size(batch_size)
-        steps, public_size = (
-            lots_per_epoch(population.size, batch_size),
-            population.size,
-        )
+        public_size = population.size
+        steps = lots_per_epoch(public_size, batch_size)
     else:
         check_integer("batch_size", batch_size)
         check_integer("steps_per_epoch", steps_per_epoch)

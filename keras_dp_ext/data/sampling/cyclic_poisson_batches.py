@@ -82,13 +82,7 @@ def cyclic_poisson_batches(
     20
     """
     population = Population.of(
-        x,
-        y,
-        sample_weight,
-        class_weight,
-        user_ids,
-        examples_per_user,
-        seed=seed,
+        x, y, sample_weight, class_weight, user_ids, examples_per_user, seed=seed
     )
     population.check_batch_size(batch_size)
     check_integer("cycle", cycle)

@@ -65,13 +65,7 @@ def fixed_order_batches(
     """
     return slotted_batches(
         Population.of(
-            x,
-            y,
-            sample_weight,
-            class_weight,
-            user_ids,
-            examples_per_user,
-            seed=seed,
+            x, y, sample_weight, class_weight, user_ids, examples_per_user, seed=seed
         ),
         lambda steps, rate, unit: FixedOrder(steps, order=new_id(), unit=unit),
         batch_size,

@@ -38,10 +38,10 @@ def poisson_batches(
     """Lots in which every example takes part independently with equal probability.
 
     In each step each of the N examples is drawn with probability
-    `batch_size / N`, or `sampling_rate`. The examples drawn are put into uniformly random slots of a
-    batch of fixed size. Empty slots are rows of zeros with sample weight 0, which
-    private optimizers ignore exactly. A lot that is larger than its slots loses
-    random examples; the little that this costs is accounted in delta (see
+    `batch_size / N`, or `sampling_rate`. The examples drawn are put into uniformly
+    random slots of a batch of fixed size. Empty slots are rows of zeros with sample
+    weight 0, which private optimizers ignore exactly. A lot that is larger than its
+    slots loses random examples; the little that this costs is accounted in delta (see
     `keras_dp_ext/data/sampling/capacity.py`).
 
     Rate, slots and steps that follow from N change if an example is added: the
@@ -128,50 +128,28 @@ def poisson_batches(
     (200, 'person')
     """
     population = Population.of(
-        x,
-        y,
-        sample_weight,
-        class_weight,
-        user_ids,
-        examples_per_user,
-        seed=seed,
+        x, y, sample_weight, class_weight, user_ids, examples_per_user, seed=seed
     )
     if sampling_rate is None:
         population.check_batch_size(batch_size)
         public_size, rate = population.size, batch_size / population.size
+        epoch = lots_per_epoch(population.size, batch_size)
     else:
         public_size = _public_size(batch_size, sampling_rate, population.size)
         rate = float(sampling_rate)
+        epoch = max(1, round(1 / rate))
     check_integer("accumulation_steps", accumulation_steps)
     if steps_per_epoch is None:
-        steps_per_epoch = (
-            lots_per_epoch(population.size, batch_size)
-            if sampling_rate is None
-            else max(1, round(1 / rate))
-        )
+        steps_per_epoch = epoch
     check_integer("steps_per_epoch", steps_per_epoch)
     needed = smallest_capacity(public_size, rate, max_overflow_delta)
-    rows_per_slot = population.rows_per_unit
     if physical_batch_size is None:
-        physical_batch_size = slots_for(needed, accumulation_steps) * rows_per_slot
-    check_integer("physical_batch_size", physical_batch_size)
-    if physical_batch_size % rows_per_slot:
-        raise ValueError(
-            "Argument `physical_batch_size` must be a multiple of `examples_per_user`: "
-            "a person's rows stay together. Received: physical_batch_size="
-            f"{physical_batch_size}, examples_per_user={examples_per_user}"
+        slots = slots_for(needed, accumulation_steps)
+    else:
+        slots = _stated_slots(
+            physical_batch_size, population, needed, batch_size, accumulation_steps
         )
-    slots = physical_batch_size // rows_per_slot
     capacity = slots * accumulation_steps
-    if capacity < needed:
-        least = math.ceil(needed / accumulation_steps) * rows_per_slot
-        drawn = "examples" if population.people is None else "people"
-        raise ValueError(
-            f"Argument `physical_batch_size` must be at least {least} for lots of "
-            f"{batch_size} expected {drawn} in {accumulation_steps} batches: a smaller "
-            "one overflows too often to be private. "
-            f"Received: physical_batch_size={physical_batch_size}"
-        )
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
         for num_lots in pipeline.blocks(steps_per_epoch):
@@ -193,6 +171,35 @@ def poisson_batches(
         accumulation_steps=accumulation_steps,
         num_examples=public_size,
     )
+
+
+def _stated_slots(
+    physical_batch_size: int,
+    population: Population,
+    needed: int,
+    batch_size: int,
+    accumulation_steps: int,
+) -> int:
+    """Slots of a batch of so many rows; an error if lots of them overflow too often."""
+    check_integer("physical_batch_size", physical_batch_size)
+    rows_per_slot = population.rows_per_unit
+    if physical_batch_size % rows_per_slot:
+        raise ValueError(
+            "Argument `physical_batch_size` must be a multiple of `examples_per_user`: "
+            "a person's rows stay together. Received: physical_batch_size="
+            f"{physical_batch_size}, examples_per_user={rows_per_slot}"
+        )
+    slots = physical_batch_size // rows_per_slot
+    if slots * accumulation_steps < needed:
+        least = math.ceil(needed / accumulation_steps) * rows_per_slot
+        drawn = "examples" if population.people is None else "people"
+        raise ValueError(
+            f"Argument `physical_batch_size` must be at least {least} for lots of "
+            f"{batch_size} expected {drawn} in {accumulation_steps} batches: a smaller "
+            "one overflows too often to be private. "
+            f"Received: physical_batch_size={physical_batch_size}"
+        )
+    return slots
 
 
 def _public_size(batch_size: int, sampling_rate: float, num_examples: int) -> int:

@@ -62,13 +62,7 @@ def shuffled_batches(
     """
     return slotted_batches(
         Population.of(
-            x,
-            y,
-            sample_weight,
-            class_weight,
-            user_ids,
-            examples_per_user,
-            seed=seed,
+            x, y, sample_weight, class_weight, user_ids, examples_per_user, seed=seed
         ),
         lambda steps, rate, unit: Shuffled(steps, rate, unit=unit),
         batch_size,
