@@ -2,9 +2,11 @@
 
     python -m benchmarks.memory --workloads W1,W3,vgg16 --batch-sizes 64,4096
     python -m benchmarks.memory --workloads all --json docs/results/memory.json
+    python -m benchmarks.memory --limits W3:512:500MB
 
 The second makes the table of docs/performance.md. A second call with the same file
-measures only what is not in it yet: a long table can be made in pieces.
+measures only what is not in it yet: a long table can be made in pieces. The third shows
+what steps take beside what the process held before, with that `memory_limit`.
 """
 
 from __future__ import annotations
@@ -76,6 +78,19 @@ def _worker(
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
+def taken_within(workload: str, batch_size: int, limit: str, steps: int = 3) -> float:
+    """Megabytes that DPSGD's steps take beside what this process holds already."""
+    step = make_step(
+        ALL_MODELS[workload], "dpsgd", batch_size=batch_size, memory_limit=limit
+    )
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * resource.getpagesize()
+    for _ in range(steps):
+        step()
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return (peak - before) / 10**6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -86,8 +101,15 @@ def main() -> None:
     parser.add_argument("--batches", default="dynamic", help="dynamic,static")
     parser.add_argument("--chunk-bytes", type=int)
     parser.add_argument("--json", metavar="PATH", type=Path)
+    parser.add_argument(
+        "--limits", help="name:batch size:limit of one case, in this process"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.limits:
+        workload, size, limit = arguments.limits.split(":")
+        print(f"{taken_within(workload, int(size), limit):.0f} MB of {limit}")
+        return
     if arguments.worker:
         _worker(*json.loads(arguments.worker))
         return

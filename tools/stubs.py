@@ -41,6 +41,8 @@ _TYPES = {
     "noise_seed": "int | None",
     "secure_noise": "bool",
     "chunk_bytes": "int | None",
+    "physical_batch_size": "int | None",
+    "memory_limit": "int | str | None",
     "name": "str",
 }
 

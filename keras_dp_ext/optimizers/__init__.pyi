@@ -40,6 +40,11 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -70,6 +75,8 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -106,6 +113,8 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -180,6 +189,11 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -207,6 +221,8 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -241,6 +257,8 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -311,6 +329,11 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -337,6 +360,8 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -370,6 +395,8 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -459,6 +486,11 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -489,6 +521,8 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -528,6 +562,8 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -618,6 +654,11 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -648,6 +689,8 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -685,6 +728,8 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -756,6 +801,11 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -783,6 +833,8 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -819,6 +871,8 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -891,6 +945,11 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -918,6 +977,8 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -952,6 +1013,8 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1026,6 +1089,11 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -1052,6 +1120,8 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1086,6 +1156,8 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1164,6 +1236,11 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -1192,6 +1269,8 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -1229,6 +1308,8 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -1308,6 +1389,11 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -1336,6 +1422,8 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1371,6 +1459,8 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -1441,6 +1531,11 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adagrad`.
 
@@ -1467,6 +1562,8 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         initial_accumulator_value: Any = 0.1,
         epsilon: Any = 1e-07,
         weight_decay: Any = None,
@@ -1500,6 +1597,8 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         initial_accumulator_value: Any = 0.1,
         weight_decay: Any = None,
         clipnorm: Any = None,
@@ -1569,6 +1668,11 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -1595,6 +1699,8 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -1630,6 +1736,8 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -1701,6 +1809,11 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.AdamBC`.
 
@@ -1727,6 +1840,8 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-08,
@@ -1761,6 +1876,8 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         weight_decay: float | None = None,
@@ -1831,6 +1948,11 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.AdamW`.
 
@@ -1857,6 +1979,8 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         weight_decay: Any = 0.004,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
@@ -1892,6 +2016,8 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         weight_decay: Any = 0.004,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
@@ -1963,6 +2089,11 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.RMSprop`.
 
@@ -1989,6 +2120,8 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         rho: Any = 0.9,
         momentum: Any = 0.0,
         epsilon: Any = 1e-07,
@@ -2024,6 +2157,8 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         rho: Any = 0.9,
         momentum: Any = 0.0,
         centered: Any = False,
@@ -2125,6 +2260,11 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2158,6 +2298,8 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -2199,6 +2341,8 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -2300,6 +2444,11 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -2333,6 +2482,8 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2372,6 +2523,8 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2466,6 +2619,11 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2496,6 +2654,8 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -2535,6 +2695,8 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -2630,6 +2792,11 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -2660,6 +2827,8 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2697,6 +2866,8 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2771,6 +2942,11 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -2800,6 +2976,8 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -2838,6 +3016,8 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -2913,6 +3093,11 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -2942,6 +3127,8 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -2978,6 +3165,8 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3062,6 +3251,11 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -3091,6 +3285,8 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -3129,6 +3325,8 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -3214,6 +3412,11 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -3243,6 +3446,8 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3279,6 +3484,8 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3370,6 +3577,11 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.Adam`.
 
@@ -3401,6 +3613,8 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         epsilon: Any = 1e-07,
@@ -3441,6 +3655,8 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         beta_1: Any = 0.9,
         beta_2: Any = 0.999,
         amsgrad: Any = False,
@@ -3533,6 +3749,11 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         chunk_bytes: How many bytes of per-example gradients, or of the patches and
             products they are made of, are in work at a time. Smaller takes less memory
             and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+        physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+            batch is done in parts, with one draw of noise and one update: the result and
+            epsilon are those of the whole batch. `None`: all rows at once.
+        memory_limit: As `physical_batch_size`, found from the memory that a step may take
+            beside what the process holds already: bytes, or "2GB" or "512MiB".
 
     All other arguments are those of `keras.optimizers.SGD`.
 
@@ -3564,6 +3785,8 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,
@@ -3602,6 +3825,8 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         noise_seed: int | None = None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         momentum: Any = 0.0,
         nesterov: Any = False,
         weight_decay: Any = None,

@@ -64,7 +64,7 @@ def _has_smaller_batches(context: FitContext | None) -> bool:
     return any(part.shape.rank and part.shape[0] is None for part in parts)
 
 
-def expected_lot(optimizer: Any, losses: tf.Tensor, context: FitContext | None) -> int:
+def expected_lot(optimizer: Any, rows: int | None, context: FitContext | None) -> int:
     """The public number of examples, or people, in a lot, by which sums are divided.
 
     Never the realised number, which depends on who is in the data.
@@ -78,15 +78,15 @@ def expected_lot(optimizer: Any, losses: tf.Tensor, context: FitContext | None) 
             f"gradient_accumulation_steps={steps}"
         )
     lot = declared_lot(optimizer, context)
-    if lot is None and losses.shape[0] is not None:
-        lot = losses.shape[0] * steps
+    if lot is None and rows is not None:
+        lot = rows * steps
         lot *= tf.distribute.get_strategy().num_replicas_in_sync
         _require_constant(optimizer, lot)
     if lot is None:
         raise ValueError(
             "Argument `expected_batch_size` is needed where the batch size is "
             "not known beforehand. Received: expected_batch_size=None and "
-            f"losses of shape {losses.shape}"
+            "a batch of unknown size"
         )
     return lot
 

@@ -29,6 +29,11 @@ _ARGUMENTS = """
     chunk_bytes: How many bytes of per-example gradients, or of the patches and
         products they are made of, are in work at a time. Smaller takes less memory
         and more time; the result is the same. `None`: 4 MB, which stay in a cache.
+    physical_batch_size: How many rows of a batch `fit` works on at a time. A greater
+        batch is done in parts, with one draw of noise and one update: the result and
+        epsilon are those of the whole batch. `None`: all rows at once.
+    memory_limit: As `physical_batch_size`, found from the memory that a step may take
+        beside what the process holds already: bytes, or "2GB" or "512MiB".
     **kwargs: The arguments of `keras.optimizers.{base}`.
 """
 
@@ -131,6 +136,8 @@ def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
             noise_seed: int | None = None,
             secure_noise: bool = False,
             chunk_bytes: int | None = None,
+            physical_batch_size: int | None = None,
+            memory_limit: int | str | None = None,
             **kwargs: Any,
         ) -> None:
             _check_arguments(type(self), positional, kwargs)
@@ -146,6 +153,8 @@ def _create(base: type, mechanism_class: type[Mechanism], name: str) -> type:
                 noise_seed=noise_seed,
                 secure_noise=secure_noise,
                 chunk_bytes=chunk_bytes,
+                physical_batch_size=physical_batch_size,
+                memory_limit=memory_limit,
                 **kwargs,
             )
 

@@ -11,10 +11,16 @@ import keras
 import tensorflow as tf
 
 from keras_dp_ext._checks import check_count
-from keras_dp_ext._compat import keras_internals, keras_workers, tf_internals
+from keras_dp_ext._compat import (
+    keras_internals,
+    keras_parts,
+    keras_workers,
+    tf_internals,
+)
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch
 from keras_dp_ext.mechanisms.base import Mechanism
+from keras_dp_ext.optimizers import parts
 from keras_dp_ext.optimizers.accounted_optimizer import AccountedOptimizer
 from keras_dp_ext.optimizers.base_update import BaseUpdate
 from keras_dp_ext.optimizers.build_scope import build_scope
@@ -31,6 +37,11 @@ from keras_dp_ext.optimizers.private_step import (
     trace_step_on_loss,
 )
 from keras_dp_ext.optimizers.release import Release
+from keras_dp_ext.optimizers.rows_at_a_time import (
+    StopAtLossError,
+    bytes_of,
+    rows_under_way,
+)
 from keras_dp_ext.optimizers.saved_optimizer import SavedOptimizer
 from keras_dp_ext.optimizers.shared_lot import check_only_release
 from keras_dp_ext.optimizers.spending import Spending
@@ -46,6 +57,8 @@ _FIXED_ONCE_BUILT = frozenset(
         "noise_seed",
         "secure_noise",
         "chunk_bytes",
+        "physical_batch_size",
+        "memory_limit",
     }
 )
 
@@ -75,6 +88,8 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
         noise_seed: int | None,
         secure_noise: bool = False,
         chunk_bytes: int | None = None,
+        physical_batch_size: int | None = None,
+        memory_limit: int | str | None = None,
         **base_arguments: Any,
     ):
         for name, count in (
@@ -82,6 +97,7 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
             ("gradient_accumulation_steps", gradient_accumulation_steps),
             ("expected_batch_size", expected_batch_size),
             ("chunk_bytes", chunk_bytes),
+            ("physical_batch_size", physical_batch_size),
         ):
             if count is not None:
                 check_count(name, count)
@@ -99,6 +115,9 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
         self.noise_seed = noise_seed
         self.secure_noise = bool(secure_noise)
         self.chunk_bytes = chunk_bytes
+        self.physical_batch_size = physical_batch_size
+        self.memory_limit = memory_limit
+        self._let_batches_be_cut()
         self._accumulation_steps = gradient_accumulation_steps or 1
         noise_source = NoiseSource(noise_seed, self.secure_noise)
         spending = Spending(self.name, noise_source)
@@ -148,6 +167,13 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
                 "`optimizer.minimize(losses, variables, tape=tape)`."
             )
         context = find_fit(self)
+        rows = rows_under_way(self)
+        if rows is not None and not rows.fits:
+            if rows.forward_only:
+                rows.loss = loss
+                raise StopAtLossError
+            if context is not None:
+                context = dataclasses.replace(context, step_data=rows.data)
         model = self._watched_model(context)
         if model is not None:
             self._state.trained_model = weakref.ref(model)
@@ -364,6 +390,35 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
             self._state.unsaved.append(self._state.dropped)
         return self._state.dropped
 
+    # Batches in parts -------------------------------------------------------
+
+    def _let_batches_be_cut(self) -> None:
+        if self.physical_batch_size is None and self.memory_limit is None:
+            return
+        if None not in (self.physical_batch_size, self.memory_limit):
+            raise ValueError(
+                "Pass `physical_batch_size`, the number of rows to work on at a time, "
+                "or a `memory_limit` from which it follows, not both. Received: "
+                f"physical_batch_size={self.physical_batch_size}, "
+                f"memory_limit={self.memory_limit}"
+            )
+        if self.num_microbatches is not None:
+            raise ValueError(
+                "Argument `num_microbatches` must be None where batches are cut into "
+                "parts, which would cut microbatches. Received: num_microbatches="
+                f"{self.num_microbatches}"
+            )
+        if self.memory_limit is not None:
+            bytes_of(self.memory_limit)
+        keras_parts.let_optimizers_cut_batches()
+
+    def _step_in_parts(self, model: keras.Model, data: Any, step: Callable) -> Any:
+        """Keras' `train_step`, for as many rows at a time as were asked for."""
+        asked_for = self.physical_batch_size or self.memory_limit
+        if asked_for is None or rows_under_way(self) is not None:
+            return step(model, data)
+        return parts.train_step(model, data, step)
+
     # What the step needs to know --------------------------------------------
 
     def _ensure_built(self, variables: Sequence[Any]) -> None:
@@ -402,6 +457,8 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
             "noise_seed": self.noise_seed,
             "secure_noise": self.secure_noise,
             "chunk_bytes": self.chunk_bytes,
+            "physical_batch_size": self.physical_batch_size,
+            "memory_limit": self.memory_limit,
         }
 
 

@@ -21,6 +21,7 @@ from keras_dp_ext.optimizers.lot_size import (
     expected_lot,
     is_of_people,
 )
+from keras_dp_ext.optimizers.rows_at_a_time import check_fits, rows_under_way
 from keras_dp_ext.optimizers.shared_lot import (
     check_places_eagerly,
     register_release,
@@ -83,6 +84,7 @@ def trace_step(
             [tf.debugging.Assert(False, ["This trace must not run."])]
         ):
             return
+    check_fits(optimizer, losses.shape[0])
     losses = without_cudnn(losses)
     begin_session(optimizer, context)
     optimizer._warn_of_reproducible_noise()
@@ -105,8 +107,37 @@ def trace_step(
             # After the bound: the probe runs the very ops with which it was built.
             Probe(losses, variables, gradients, group).verify()
         _count_dropped(optimizer, gradients)
+        part = rows_under_way(optimizer)
+        if part is not None and not part.fits:
+            part.keep(sums, penalty_gradients, variables, group)
+            return
         register_release(optimizer, losses)
-        release(optimizer, sums, penalty_gradients, variables, losses, group, context)
+        release(
+            optimizer,
+            sums,
+            penalty_gradients,
+            variables,
+            losses.shape[0],
+            group,
+            context,
+        )
+
+
+def release_sums(
+    optimizer: Any,
+    sums: Sequence[tf.Tensor],
+    penalty_gradients: Sequence[tf.Tensor],
+    variables: Sequence[keras.Variable],
+    rows: int | None,
+    group: int,
+    context: FitContext | None,
+) -> None:
+    """The end of an update whose sums come from all parts of a batch; see `parts.py`.
+
+    Args: as `release` has them.
+    """
+    register_release(optimizer, sums[0])
+    release(optimizer, sums, penalty_gradients, variables, rows, group, context)
 
 
 def release(
@@ -114,12 +145,22 @@ def release(
     sums: Sequence[tf.Tensor],
     penalty_gradients: Sequence[tf.Tensor],
     variables: Sequence[keras.Variable],
-    losses: tf.Tensor,
+    rows: int | None,
     group: int,
     context: FitContext | None,
 ) -> None:
-    """Hands bounded sums on to the lot, with the public number of its rows."""
-    expected_rows = expected_lot(optimizer, losses, context)
+    """Hands bounded sums on to the lot, with the public number of its rows.
+
+    Args:
+        optimizer: The private optimizer.
+        sums: Of bounded gradients.
+        penalty_gradients: Gradients of penalties on the weights.
+        variables: The trainable variables.
+        rows: Of the batch, if their number is known while the step is traced.
+        group: Examples per microbatch.
+        context: What is known of the running `fit`.
+    """
+    expected_rows = expected_lot(optimizer, rows, context)
     if not is_of_people(context):
         expected_rows /= group
     guard_train_function(optimizer, context)

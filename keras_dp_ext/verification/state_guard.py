@@ -63,6 +63,21 @@ def private_update(
         guard.finish()
 
 
+@contextlib.contextmanager
+def rest_of_update(graph: Any) -> Iterator[None]:
+    """What follows is the end of an update that `private_update` guards in inner graphs.
+
+    Args:
+        graph: The one that is being traced, around these.
+    """
+    guard = StateGuard.of(graph)
+    guard.go_on()
+    try:
+        yield
+    finally:
+        guard.finish()
+
+
 def released(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
     """Tensors that noise covers: from here on they are no data any more."""
     tensors = list(tensors)
@@ -123,6 +138,10 @@ class StateGuard:
             self._visit_all(losses)
         finally:
             self._is_before_update = False
+        self._updating_threads.add(threading.get_ident())
+
+    def go_on(self) -> None:
+        """The private update has another part."""
         self._updating_threads.add(threading.get_ident())
 
     def finish(self) -> None:

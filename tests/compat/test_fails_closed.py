@@ -56,6 +56,17 @@ def with_other_source(monkeypatch, name, old, new):
     monkeypatch.setattr(owner, name, space[name])
 
 
+def test_another_signature_of_train_step_is_an_error(monkeypatch):
+    """What cuts batches into parts takes the place of Keras' own training step."""
+    owner = next(c for c in keras.Model.__mro__ if "train_step" in vars(c))
+    monkeypatch.setattr(owner, "train_step", lambda self, data, seed=None: {})
+    with pytest.raises(
+        IncompatibleVersionError, match=rf"`train_step` takes.*{VERSIONS}"
+    ):
+        dp.optimizers.DPSGD(physical_batch_size=2)
+    dp.optimizers.DPSGD()  # Changes nothing in Keras, and needs nothing of it.
+
+
 def test_a_renamed_iterator_of_fit_is_an_error(monkeypatch):
     """It tells one training from the next: lots would straddle two of them."""
     with_other_source(monkeypatch, "fit", "epoch_iterator", "batches_of_epoch")

@@ -169,6 +169,8 @@ def test_two_losses_of_which_one_would_be_forgotten():
         ("noise_seed", 1),
         ("secure_noise", True),
         ("chunk_bytes", 1000),
+        ("physical_batch_size", 5),
+        ("memory_limit", "1GB"),
         ("mechanism", dp.mechanisms.DPSGD(noise_multiplier=10.0)),
     ],
 )
