@@ -41,9 +41,9 @@ def per_example_gradients(
     check_rows_are_examples(losses, sources)
     unfolded = unfold_loops(losses, variables, group)
     losses = unfolded.losses
-    rows = [*sources, *unfolded.drawn]
+    rows = [*sources, *unfolded.constants]
     split = Split(losses, group, RowOrders(losses, rows, group), rows)
-    uses, _ = find_uses(losses, variables, unfolded.drawn)
+    uses, _ = find_uses(losses, variables, unfolded.constants)
     uses = [use for use in uses if use.op not in unfolded.loops]
     outputs = {id(use.op): use.op.outputs[0] for use in uses}
     perturbations = [tap.perturbation for tap in unfolded.taps]

@@ -80,6 +80,13 @@ class RowOrders:
             return None
         return RowOrder(value.axis, outer, block)
 
+    def positions(self, tensor: tf.Tensor) -> int | None:
+        """How many entries of axis 0 belong to one microbatch, where it comes first."""
+        value = self._values.get(id(tensor))
+        if value is None or not value.has_rows or value.axis or value.outer != 1:
+            return None
+        return _static(value.block)
+
     @functools.cached_property
     def _values(self) -> dict:
         ops = graph_lib.ancestors([self._losses])

@@ -139,6 +139,8 @@ class Split:
             return length * self._group
         else:
             first, batch = self._inferred_shape(tensor)[0], ASSUMED_BATCH
+        if first is None and self._orders is not None:
+            return self._orders.positions(tensor)  # The shape got lost in a loop.
         if first is None or first % batch:
             return None
         return first // batch * self._group

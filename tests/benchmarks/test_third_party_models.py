@@ -44,10 +44,6 @@ MIXING = {
     "table preprocessed in the model": "SparseCross",  # HashedCrossing.
     "XLNetBackbone": "mix",  # It reshapes its mask where it should transpose it.
 }
-FALLBACK = {
-    "next frame, ConvLSTM",
-    "DebertaV3TextClassifier, LoRA",
-}
 
 
 def check_case(name):
@@ -60,7 +56,7 @@ def check_case(name):
         return
     error, way = check(case)
     assert error <= TOLERANCE
-    assert way == "rule" or name in FALLBACK
+    assert way == "rule"
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -125,6 +125,12 @@ MODELS = {
     "ConvLSTM2D": sequence(
         lambda: layers.ConvLSTM2D(2, 3), layers.Flatten, shape=(3, 4, 5, 2)
     ),
+    "Conv3D behind ConvLSTM2D": sequence(
+        lambda: layers.ConvLSTM2D(2, 3, padding="same", return_sequences=True),
+        lambda: layers.Conv3D(2, 3),
+        layers.Flatten,
+        shape=(3, 4, 5, 2),
+    ),
     "fori_loop": sequence(lambda: Repeated(layers.Dense(5), fori_loop), shape=(5,)),
     "while_loop": sequence(lambda: Repeated(layers.Dense(5), while_loop), shape=(5,)),
     "bounded while_loop": sequence(
@@ -150,6 +156,7 @@ IN_SHORT = [
     ("LSTM", True),
     ("masked", True),
     ("adding cell", True),
+    ("Conv3D behind ConvLSTM2D", False),
     ("unknown length", False),
     ("unknown length", True),
     ("fori_loop", False),

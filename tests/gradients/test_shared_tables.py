@@ -49,6 +49,35 @@ class Repeated(Table):
         return tf.matmul(x, table, transpose_b=True)
 
 
+class FrozenAndRepeated(Repeated):
+    """As in DeBERTa with LoRA: nothing but the projection is trained."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(self.rows, 6), trainable=False)
+        self.kernel = self.add_weight(shape=(HEADS, 6, WIDTH), trainable=False)
+        self.first = self.add_weight(shape=(HEADS, 6, 2), name="lora_kernel_a")
+        self.second = self.add_weight(shape=(2, WIDTH), name="lora_kernel_b")
+
+    def call(self, x):
+        table = ops.repeat(ops.tanh(self.table)[None], ops.shape(x)[0], axis=0)
+        kernel = self.kernel + 0.5 * ops.matmul(self.first, self.second)
+        table = ops.einsum("btw,hwk->bhtk", table, kernel)
+        return tf.matmul(x, table, transpose_b=True)
+
+
+class FrozenAndTiled(keras.layers.Layer):
+    """Frozen queries that are the same for each example, as in a Perceiver."""
+
+    def build(self, shape):
+        self.queries = self.add_weight(shape=(4, 6), trainable=False)
+        self.dense = keras.layers.Dense(WIDTH)
+        self.dense.build((None, 4, 6))
+
+    def call(self, x):
+        queries = ops.broadcast_to(self.queries[None], (ops.shape(x)[0], 4, 6))
+        return tf.matmul(x, self.dense(queries)[:, None], transpose_b=True)
+
+
 def matmul(*, transpose_x=False, transpose_y=False, weight_first=False):
     def meet(x, table):
         if transpose_x != weight_first:
@@ -66,6 +95,8 @@ def matmul(*, transpose_x=False, transpose_y=False, weight_first=False):
 
 MODELS = {
     "biases": Biases,
+    "frozen and repeated": lambda: FrozenAndRepeated(None),
+    "frozen and tiled": FrozenAndTiled,
     "repeated": lambda: Repeated(None),
     "right": lambda: Table(matmul()),
     "right transposed": lambda: Table(matmul(transpose_y=True)),

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
-from keras_dp_ext.gradients.graph.draws import drawn_rows
+from keras_dp_ext.gradients.graph.constant_rows import constant_rows
 from keras_dp_ext.gradients.graph.loop_plan import LoopPlan, data_index, plan_loop
 from keras_dp_ext.gradients.graph.trip_count import trip_count
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
@@ -66,13 +66,13 @@ class Unfolded:
         losses: The losses, recomputed behind the tapped loops.
         taps: One for each op that uses a weight inside a loop.
         loops: The tapped loops, whose own use of the weights is thereby covered.
-        drawn: Random draws that count as data: see `draws.py`.
+        constants: Those that count as data: see `constant_rows.py`.
     """
 
     losses: tf.Tensor
     taps: list[Tap]
     loops: frozenset[tf.Operation]
-    drawn: list[tf.Tensor]
+    constants: list[tf.Tensor]
 
 
 def unfold_loops(
@@ -80,20 +80,20 @@ def unfold_loops(
 ) -> Unfolded:
     """Taps every loop that uses a trainable variable, where this is possible."""
     uses, weights = find_uses(losses, variables)
-    drawn = drawn_rows(losses, uses, group)
-    if drawn:
-        uses, weights = find_uses(losses, variables, drawn)
+    constants = constant_rows(losses, uses, weights, group)
+    if constants:
+        uses, weights = find_uses(losses, variables, constants)
     loops = {use.op for use in uses if use.op.type in graph_lib.LOOP_OPS}
     plans = {}
     ops = graph_lib.ancestors([losses])
-    dependent = graph_lib.data_dependent(ops, losses.shape[0], drawn)
+    dependent = graph_lib.data_dependent(ops, losses.shape[0], constants)
     values = _values_of_tensors(losses, ops) if loops else {}
     for loop in loops:
         plan = plan_loop(loop, weights, dependent, losses.shape[0], values)
         if plan is not None:
             plans[loop] = plan
     if not plans:
-        return Unfolded(losses, [], frozenset(), drawn)
+        return Unfolded(losses, [], frozenset(), constants)
     batch = _batch_size(losses, ops)
     taps: list[Tap] = []
     replaced: dict[int, tf.Tensor] = {}
@@ -111,7 +111,7 @@ def unfold_loops(
             )
     new_losses = replaced[id(losses)]
     new_losses.set_shape(losses.shape)
-    return Unfolded(new_losses, taps, _tapped_loops(taps, new_losses), drawn)
+    return Unfolded(new_losses, taps, _tapped_loops(taps, new_losses), constants)
 
 
 def _with_shapes(op: tf.Operation, outputs: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -131,17 +131,17 @@ def is_constant_with_rows(op: tf.Operation, batch: int | None) -> bool:
 def data_dependent(
     ops: Iterable[tf.Operation],
     batch: int | None = None,
-    drawn: Iterable[tf.Tensor] = (),
+    constants: Iterable[tf.Tensor] = (),
     has_draws: bool = True,
 ) -> set[int]:
-    """Ids of the tensors whose *contents* depend on the data, or on what is `drawn`.
+    """Ids of the tensors whose *contents* depend on the data, or on some `constants`.
 
     Shapes do not count: the number of examples is fixed by the pipeline and
     public. Random draws without a seed do, if `has_draws`: they have a row for each
     example.
     """
     ops = list(ops)
-    dependent = {id(source) for source in (*data_sources(ops, batch), *drawn)}
+    dependent = {id(source) for source in (*data_sources(ops, batch), *constants)}
     for op in ops:
         if passes_data_on(op, dependent) or (has_draws and _draws_rows(op)):
             dependent.update(id(output) for output in op.outputs)

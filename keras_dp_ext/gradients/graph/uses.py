@@ -50,14 +50,14 @@ class Weight:
 
 
 def find_uses(
-    losses: tf.Tensor, variables: Sequence[Any], drawn: Sequence[tf.Tensor] = ()
+    losses: tf.Tensor, variables: Sequence[Any], constants: Sequence[tf.Tensor] = ()
 ) -> tuple[list[Use], dict[int, Weight]]:
     """All ops on the way to `losses` at which a weight meets the data.
 
     Args:
         losses: `[batch]`.
         variables: The weights.
-        drawn: Random draws that count as data: see `draws.py`.
+        constants: Those that count as data: see `constant_rows.py`.
 
     Returns:
         The uses, and for the id of each tensor that is a weight, what it is.
@@ -69,7 +69,7 @@ def find_uses(
         if handle is not None:
             view = views.View(tuple(variable.shape))
             weights[id(handle)] = Weight(frozenset([number]), view)
-    dependent = graph_lib.data_dependent(ops, losses.shape[0], drawn)
+    dependent = graph_lib.data_dependent(ops, losses.shape[0], constants)
     return scan(ops, weights, dependent, losses.shape[0]), weights
 
 
@@ -104,10 +104,10 @@ def scan(
         if not found:
             continue
         meets_data = has_rows or any(id(output) in dependent for output in op.outputs)
-        adds_batch_axis = not meets_data and _adds_batch_axis(op, batch)
-        if adds_batch_axis:
+        is_repeated = not meets_data and adds_batch_axis(op, batch)
+        if is_repeated:
             repeated.update(id(output) for output in op.outputs)
-        if meets_data or adds_batch_axis or _starts_from_zeros(op, found, batch):
+        if meets_data or is_repeated or _starts_from_zeros(op, found, batch):
             uses.extend(
                 Use(
                     op,
@@ -133,7 +133,8 @@ def _derived(op: tf.Operation, found: list[tuple[int, Weight]]) -> Weight:
     return Weight(frozenset().union(*(weight.variables for _, weight in found)), view)
 
 
-def _adds_batch_axis(op: tf.Operation, batch: int | None) -> bool:
+def adds_batch_axis(op: tf.Operation, batch: int | None) -> bool:
+    """Whether an op repeats something that no data reach for each example."""
     if op.type not in _BROADCASTS:
         return False
     rows_in, rows_out = op.inputs[0].shape, op.outputs[0].shape
@@ -154,12 +155,13 @@ def is_repeat(op: tf.Operation, batch: int | None) -> bool:
         return False
     if rows_in[:2].as_list() != [1, 1] or rows_out[:2].as_list() != [1, batch]:
         return False
-    joined = [
-        consumer.outputs[0].shape
-        for consumer in op.outputs[0].consumers()
-        if consumer.type == "Reshape"
-    ]
+    joined = [join.outputs[0].shape for join in joins_of_repeat(op)]
     return any(shape.rank and shape[0] == batch for shape in joined)
+
+
+def joins_of_repeat(op: tf.Operation) -> list[tf.Operation]:
+    """What makes one axis of an axis and its repetitions: see `is_repeat`."""
+    return [user for user in op.outputs[0].consumers() if user.type == "Reshape"]
 
 
 def _starts_from_zeros(
