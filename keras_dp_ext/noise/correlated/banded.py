@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import signal
 
+from keras_dp_ext._checks import check_count, check_in
 from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated import toeplitz
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
-    check_whole,
     get_row,
     set_row,
     standard_normal,
@@ -73,9 +73,9 @@ class Banded(CorrelatedNoise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("bands", self.bands)
-        check_whole("steps", self.steps)
-        check_momentum(self.momentum)
+        check_count("bands", self.bands)
+        check_count("steps", self.steps)
+        check_in("momentum", self.momentum, "[0, 1)")
         coefficients = self.coefficients
         if coefficients is None:
             coefficients = best_bands(self.bands, self.steps, self.momentum)
@@ -164,13 +164,6 @@ def best_bands(bands: int, steps: int, momentum: float) -> tuple[float, ...]:
     limits = [(1e-3, 1.0)] * (bands - 1)
     ratios = toeplitz.best_coefficients(family, start, limits, steps, momentum, None)
     return tuple(family(ratios)[0].tolist())
-
-
-def check_momentum(momentum: float) -> None:
-    if not 0 <= momentum < 1:
-        raise ValueError(
-            f"Argument `momentum` must be in [0, 1). Received: momentum={momentum}"
-        )
 
 
 def checked_coefficients(coefficients: Any, count: int) -> np.ndarray:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import signal
 
+from keras_dp_ext._checks import check_count
 from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated import toeplitz
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
-    check_whole,
+    add_seeds,
     set_row,
     standard_normal,
 )
@@ -54,7 +55,7 @@ class BandedInverse(CorrelatedNoise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("bands", self.bands)
+        check_count("bands", self.bands)
 
     @property
     def weights(self) -> np.ndarray:
@@ -69,15 +70,7 @@ class BandedInverse(CorrelatedNoise):
         return signal.lfilter(self.weights, [1.0], z, axis=0)
 
     def make_memory(self, size: int, add_variable: Callable[..., Any]) -> list[Any]:
-        return [
-            add_variable(
-                shape=(self.bands, uniform.seed_size()),
-                dtype="int32",
-                name="past_seeds",
-                initializer="zeros",
-                saved=False,
-            )
-        ]
+        return [add_seeds(self.bands, "past_seeds", add_variable)]
 
     def draw(
         self, size: int, seed: tf.Tensor, step: tf.Tensor, memory: Sequence[Any]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from keras_dp_ext._value import Value
+from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.scaled import ScaledNoise
 
 if TYPE_CHECKING:
@@ -102,13 +103,15 @@ def standard_normal(size: int, seed: tf.Tensor) -> tf.Tensor:
     return Gaussian().sample([size], seed)
 
 
-def check_whole(argument: str, value: Any, least: int = 1) -> None:
-    """Raises unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise ValueError(
-            f"Argument `{argument}` must be an integer of at least {least}. "
-            f"Received: {argument}={value}"
-        )
+def add_seeds(count: int, name: str, add_variable: Callable[..., Any]) -> Any:
+    """A table of seeds, from which the past can be drawn again: as secret as the data."""
+    return add_variable(
+        shape=(count, uniform.seed_size()),
+        dtype="int32",
+        name=name,
+        initializer="zeros",
+        saved=False,
+    )
 
 
 def get_row(variable: Any, row: tf.Tensor) -> tf.Tensor:

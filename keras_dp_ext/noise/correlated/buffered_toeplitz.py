@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import signal, special
 
+from keras_dp_ext._checks import check_count, check_in
 from keras_dp_ext.noise import uniform
 from keras_dp_ext.noise.correlated import toeplitz
-from keras_dp_ext.noise.correlated.banded import check_momentum
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
-    check_whole,
     standard_normal,
 )
 
@@ -67,11 +66,11 @@ class BufferedToeplitz(CorrelatedNoise):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("buffers", self.buffers)
-        check_whole("steps", self.steps)
-        check_momentum(self.momentum)
+        check_count("buffers", self.buffers)
+        check_count("steps", self.steps)
+        check_in("momentum", self.momentum, "[0, 1)")
         if self.separation is not None:
-            check_whole("separation", self.separation)
+            check_count("separation", self.separation)
         decays, weights = self.decays, self.weights
         if decays is None and weights is None:
             decays, weights = best_buffers(

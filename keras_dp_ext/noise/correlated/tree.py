@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dp_ext.noise import uniform
+from keras_dp_ext._checks import check_count
 from keras_dp_ext.noise.correlated.base import (
     CorrelatedNoise,
-    check_whole,
+    add_seeds,
     set_row,
     standard_normal,
 )
@@ -64,7 +64,7 @@ class TreeAggregation(CorrelatedNoise):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.restart_every is not None:
-            check_whole("restart_every", self.restart_every)
+            check_count("restart_every", self.restart_every)
 
     def _places(self, steps: int) -> np.ndarray:
         """The number of each release in its tree, from 1."""
@@ -86,15 +86,7 @@ class TreeAggregation(CorrelatedNoise):
         return noise
 
     def make_memory(self, size: int, add_variable: Callable[..., Any]) -> list[Any]:
-        return [
-            add_variable(
-                shape=(_LEVELS, uniform.seed_size()),
-                dtype="int32",
-                name="node_seeds",
-                initializer="zeros",
-                saved=False,
-            )
-        ]
+        return [add_seeds(_LEVELS, "node_seeds", add_variable)]
 
     def draw(
         self, size: int, seed: tf.Tensor, step: tf.Tensor, memory: Sequence[Any]
