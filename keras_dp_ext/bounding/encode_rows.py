@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.bounding.codebook import RANKINGS, Block
 from keras_dp_ext.gradients.base import RowMap
+from keras_dp_ext.gradients.rules.device import is_compiled
 
 # Buckets of magnitudes are the leading bits of the float: 16 for each power of
 # two, over 16 powers of two below the greatest magnitude of the row.
@@ -18,9 +19,17 @@ _MANTISSA_BITS = 4
 _BUCKETS = 256
 _SHIFT = 23 - _MANTISSA_BITS
 _INFINITY_BITS = 0x7F800000
+_MAGNITUDE_BITS = 0x7FFFFFFF
+
+# From a function of tensors to one that computes the same.
+Fuse = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def encode_rows(blocks: Sequence[Block], ranking: str = "bucket") -> RowMap:
+def encode_rows(
+    blocks: Sequence[Block],
+    ranking: str = "bucket",
+    fuse: Fuse = lambda function: function,
+) -> RowMap:
     """A row map that encodes a chunk of gradients (Nasr et al., Algorithm 2).
 
     For each row the vector psi of the greatest cosine similarity to the sorted
@@ -46,6 +55,8 @@ def encode_rows(blocks: Sequence[Block], ranking: str = "bucket") -> RowMap:
         blocks: From `Codebook.blocks`: one for all variables together, or one
             for each variable.
         ranking: "bucket" or "exact".
+        fuse: Is given what passes over all coordinates of bucket ranking, and returns
+            the same, compiled.
 
     Returns:
         A function of a list of `[chunk, *shape]` tensors that returns such a
@@ -55,24 +66,18 @@ def encode_rows(blocks: Sequence[Block], ranking: str = "bucket") -> RowMap:
         ValueError: If `ranking` is not known.
     """
     check_one_of("ranking", ranking, RANKINGS)
-    rank = _rank_by_buckets if ranking == "bucket" else _rank_exactly
+    rank = _RankByBuckets(fuse) if ranking == "bucket" else _rank_exactly
 
     def encode(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
         flat = [tf.reshape(row, [tf.shape(row)[0], -1]) for row in gradients]
         # All variables form one block, or each its own.
         groups = [flat] if len(blocks) == 1 else [[row] for row in flat]
-        top = tf.reduce_max([_top_bits(group) for group in groups], axis=0)
-        finite = (top < _INFINITY_BITS)[:, tf.newaxis]
-        rankings = [
-            rank(group, block) for group, block in zip(groups, blocks, strict=True)
-        ]
-        chosen = _choose(rankings, blocks, tf.bitcast(top, tf.float32))
-        encoded = []
-        for group, block, (_, caps_of) in zip(groups, blocks, rankings, strict=True):
-            psi = tf.gather(tf.constant(block.table), chosen)
-            for row, cap in zip(group, caps_of(psi), strict=True):
-                clamped = tf.maximum(tf.minimum(row, cap), -cap)
-                encoded.append(tf.where(finite, clamped, 0.0))
+        tops = [_top_bits(group) for group in groups]
+        top = tf.reduce_max(tops, axis=0)
+        sums, clamp_to = rank(groups, blocks, tops)
+        chosen = _choose(sums, blocks, tf.bitcast(top, tf.float32))
+        psis = [tf.gather(tf.constant(block.table), chosen) for block in blocks]
+        encoded = clamp_to(psis, top < _INFINITY_BITS)
         return [
             tf.reshape(row, tf.shape(gradient))
             for row, gradient in zip(encoded, gradients, strict=True)
@@ -82,8 +87,11 @@ def encode_rows(blocks: Sequence[Block], ranking: str = "bucket") -> RowMap:
 
 
 def _magnitude_bits(row: tf.Tensor) -> tf.Tensor:
-    """The magnitudes as integers, which order in the same way."""
-    return tf.bitcast(tf.abs(row), tf.int32)
+    """The magnitudes as integers, which order in the same way.
+
+    In integers only: what takes a denormal for zero would rank it elsewhere.
+    """
+    return tf.bitwise.bitwise_and(tf.bitcast(row, tf.int32), _MAGNITUDE_BITS)
 
 
 def _top_bits(group: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -93,17 +101,22 @@ def _top_bits(group: Sequence[tf.Tensor]) -> tf.Tensor:
     )
 
 
-def _choose(rankings: Any, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
+def _clamped(row: tf.Tensor, cap: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
+    clamped = tf.maximum(tf.minimum(row, cap), -cap)
+    return tf.where(finite[:, tf.newaxis], clamped, 0.0)
+
+
+def _choose(sums: Any, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
     """`[chunk]`: the index of the vector of the greatest cosine with each row."""
     similarity = tf.add_n(
         [
             tf.matmul(
                 # Relative to the row's maximum, so that no product overflows.
-                tf.math.divide_no_nan(sums(), top[:, tf.newaxis]),
+                tf.math.divide_no_nan(magnitudes, top[:, tf.newaxis]),
                 tf.constant(block.table),
                 transpose_b=True,
             )
-            for (sums, _), block in zip(rankings, blocks, strict=True)
+            for magnitudes, block in zip(sums, blocks, strict=True)
         ]
     )
     squares = sum(np.square(b.table.astype(np.float64)) @ b.widths for b in blocks)
@@ -111,47 +124,104 @@ def _choose(rankings: Any, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor
     return tf.argmax(cosine, axis=1, output_type=tf.int32)
 
 
-def _rank_by_buckets(group: Sequence[tf.Tensor], block: Block) -> Any:
-    """Sums of magnitudes by step (approximate), and caps for every coordinate."""
-    num_rows = tf.shape(group[0])[0]
-    top = _top_bits(group)
-    first_bucket = tf.range(num_rows)[:, tf.newaxis] * _BUCKETS
-    top_code = tf.bitwise.right_shift(top, _SHIFT)[:, tf.newaxis]
+class _RankByBuckets:
+    """Sums of magnitudes by step (approximate), and rows clamped to the caps.
 
-    def cells(row: tf.Tensor) -> tf.Tensor:
-        """Bucket 0 holds the greatest magnitudes, the last all tiny ones."""
-        code = tf.bitwise.right_shift(_magnitude_bits(row), _SHIFT)
-        return first_bucket + tf.minimum(top_code - code, _BUCKETS - 1)
+    Only two passes go over all coordinates, and only these are fused: XLA takes a
+    fiftieth of a second to compile each of its kernels, and what lies between them
+    would be two dozen.
+    """
 
-    cell = [cells(row) for row in group]
-    counts = tf.add_n(
-        [
-            tf.math.unsorted_segment_sum(
-                tf.ones_like(tf.reshape(index, [-1])),
-                tf.reshape(index, [-1]),
-                num_rows * _BUCKETS,
-            )
-            for index in cell
+    def __init__(self, fuse: Fuse):
+        self._count = fuse(_counts_in_buckets)
+        self._clamp = fuse(_clamped_by_buckets)
+
+    def __call__(
+        self,
+        groups: Sequence[Sequence[tf.Tensor]],
+        blocks: Sequence[Block],
+        tops: Sequence[tf.Tensor],
+    ) -> Any:
+        """Sums for each block, and a function from its vectors to encoded rows."""
+        counts = self._count(groups, tops)
+        # How many coordinates are in a bucket or in one of greater magnitudes.
+        reached = [tf.cumsum(count, axis=1) for count in counts]
+        sums = [
+            _sums_of_magnitudes(*one) for one in zip(reached, tops, blocks, strict=True)
         ]
-    )
-    # How many coordinates are in a bucket or in one of greater magnitudes.
-    reached = tf.cumsum(tf.reshape(counts, [num_rows, _BUCKETS]), axis=1)
 
-    def sums() -> tf.Tensor:
-        middles = tf.constant(block.ends - (block.widths + 1) // 2, tf.int32)
-        bucket = _count_at_most(reached, middles[tf.newaxis], first_bucket)
-        halvings = tf.cast(bucket, tf.float32) / 2.0**_MANTISSA_BITS
-        magnitude = tf.bitcast(top, tf.float32)[:, tf.newaxis] * tf.pow(2.0, -halvings)
-        magnitude = tf.where(bucket < _BUCKETS - 1, magnitude, 0.0)
-        return magnitude * tf.constant(block.widths, tf.float32)
+        def clamp_to(psis: Sequence[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:
+            caps = []
+            for psi, upto, block in zip(psis, reached, blocks, strict=True):
+                # The last position in each bucket is `upto - 1`.
+                ends = tf.constant(block.ends, tf.int32)[tf.newaxis]
+                step = _counts_at_most(ends, upto - 1)
+                caps.append(tf.gather(psi, step, batch_dims=1))
+            return self._clamp(groups, tops, caps, finite)
 
-    def caps_of(psi: tf.Tensor) -> list[tf.Tensor]:
-        # The last position in each bucket is `reached - 1`.
-        step = _count_at_most(tf.constant(block.ends, tf.int32), reached - 1)
-        caps = tf.reshape(tf.gather(psi, step, batch_dims=1), [-1])
-        return [tf.gather(caps, index) for index in cell]
+        return sums, clamp_to
 
-    return sums, caps_of
+
+def _cells(row: tf.Tensor, top: tf.Tensor) -> tf.Tensor:
+    """Where each coordinate's bucket is in the flattened buckets of all rows.
+
+    Bucket 0 holds the greatest magnitudes, the last all tiny ones.
+    """
+    first_bucket = tf.range(tf.shape(top)[0])[:, tf.newaxis] * _BUCKETS
+    top_code = tf.bitwise.right_shift(top, _SHIFT)[:, tf.newaxis]
+    code = tf.bitwise.right_shift(_magnitude_bits(row), _SHIFT)
+    return first_bucket + tf.minimum(top_code - code, _BUCKETS - 1)
+
+
+def _counts_in_buckets(groups: Any, tops: Any) -> list[tf.Tensor]:
+    """For each group `[chunk, buckets]`: how many coordinates are in each."""
+    found = []
+    for group, top in zip(groups, tops, strict=True):
+        num_rows = tf.shape(top)[0]
+        cells = [tf.reshape(_cells(row, top), [-1]) for row in group]
+        counts = [
+            tf.math.unsorted_segment_sum(tf.ones_like(cell), cell, num_rows * _BUCKETS)
+            for cell in cells
+        ]
+        found.append(tf.reshape(tf.add_n(counts), [num_rows, _BUCKETS]))
+    return found
+
+
+def _clamped_by_buckets(
+    groups: Any, tops: Any, caps: Any, finite: tf.Tensor
+) -> list[tf.Tensor]:
+    """Rows of which each coordinate is clamped to the cap of its bucket."""
+    return [
+        _clamped(row, tf.gather(tf.reshape(cap, [-1]), _cells(row, top)), finite)
+        for group, top, cap in zip(groups, tops, caps, strict=True)
+        for row in group
+    ]
+
+
+def _sums_of_magnitudes(reached: tf.Tensor, top: tf.Tensor, block: Block) -> tf.Tensor:
+    """`[chunk, steps]`: as if all magnitudes of a step were that in its middle."""
+    middles = tf.constant(block.ends - (block.widths + 1) // 2, tf.int32)
+    bucket = _counts_at_most(reached, middles[tf.newaxis])
+    halvings = tf.cast(bucket, tf.float32) / 2.0**_MANTISSA_BITS
+    magnitude = tf.bitcast(top, tf.float32)[:, tf.newaxis] * tf.pow(2.0, -halvings)
+    magnitude = tf.where(bucket < _BUCKETS - 1, magnitude, 0.0)
+    return magnitude * tf.constant(block.widths, tf.float32)
+
+
+def _counts_at_most(ascending: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
+    """How many entries of each ascending row are at most each limit of that row.
+
+    One of the two may be a single row, which counts for all rows of the other.
+    """
+    if is_compiled():
+        several = ascending.shape[0] != 1
+        first = tf.range(tf.shape(ascending)[0])[:, tf.newaxis] if several else 0
+        return _count_at_most(ascending, limits, first * ascending.shape[-1])
+    if limits.shape[0] == 1:
+        limits = tf.tile(limits, [tf.shape(ascending)[0], 1])
+        return tf.searchsorted(ascending, limits, side="right")
+    counts = tf.searchsorted(ascending, tf.reshape(limits, [1, -1]), side="right")
+    return tf.reshape(counts, tf.shape(limits))
 
 
 def _count_at_most(
@@ -183,24 +253,34 @@ def _count_at_most(
     return count
 
 
-def _rank_exactly(group: Sequence[tf.Tensor], block: Block) -> Any:
-    """As `_rank_by_buckets`, by sorting: Algorithm 2 as printed."""
-    magnitude = tf.abs(tf.concat(group, axis=1))
-    step_of_position = tf.searchsorted(
-        tf.constant(block.ends, tf.int32), tf.range(block.size), side="right"
-    )
-    order = tf.argsort(magnitude, axis=1, direction="DESCENDING", stable=True)
-
-    def sums() -> tf.Tensor:
+def _rank_exactly(
+    groups: Sequence[Sequence[tf.Tensor]], blocks: Sequence[Block], tops: Any
+) -> Any:
+    """As `_RankByBuckets`, by sorting: Algorithm 2 as printed."""
+    del tops
+    sums, orders, steps = [], [], []
+    for group, block in zip(groups, blocks, strict=True):
+        magnitude = tf.abs(tf.concat(group, axis=1))
+        step_of_position = tf.searchsorted(
+            tf.constant(block.ends, tf.int32), tf.range(block.size), side="right"
+        )
+        order = tf.argsort(magnitude, axis=1, direction="DESCENDING", stable=True)
         ranked = tf.gather(magnitude, order, batch_dims=1)
         by_step = tf.math.unsorted_segment_sum(
             tf.transpose(ranked), step_of_position, block.ends.size
         )
-        return tf.transpose(by_step)
+        sums.append(tf.transpose(by_step))
+        orders.append(order)
+        steps.append(step_of_position)
 
-    def caps_of(psi: tf.Tensor) -> list[tf.Tensor]:
-        position = tf.argsort(order, axis=1)
-        caps = tf.gather(psi, tf.gather(step_of_position, position), batch_dims=1)
-        return tf.split(caps, [row.shape[1] for row in group], axis=1)
+    def clamp_to(psis: Sequence[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:
+        encoded = []
+        for group, psi, order, step in zip(groups, psis, orders, steps, strict=True):
+            position = tf.argsort(order, axis=1)
+            caps = tf.gather(psi, tf.gather(step, position), batch_dims=1)
+            caps = tf.split(caps, [row.shape[1] for row in group], axis=1)
+            pairs = zip(group, caps, strict=True)
+            encoded += [_clamped(row, cap, finite) for row, cap in pairs]
+        return encoded
 
-    return sums, caps_of
+    return sums, clamp_to

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from keras_dp_ext.gradients import PerExampleGradients
 
 
-# XLA compiles the ranking for each matrix, half a second each; two keep two cores busy.
-_MATRICES = 2
+# XLA compiles its passes for each matrix. Two chunks at a time keep two cores busy.
+_MATRICES = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +64,7 @@ class Encoding(Bound):
         sizes = [shape.num_elements() for shape in gradients.shapes]
         self.check_variables(sizes)
         blocks = self.codebook.blocks(sum(sizes))
-        row_map = encode_rows(blocks, self.ranking)
-        if self.ranking == "bucket":
-            row_map = _fused(row_map)
+        row_map = encode_rows(blocks, self.ranking, _fused)
         # Encoding holds about three arrays of integers beside the gradients.
         return gradients.sum_of(
             row_map,
@@ -79,8 +77,8 @@ class Encoding(Bound):
         return CodebookSensitivity(self.codebook, num_parameters)
 
 
-def _fused(row_map: Any) -> Any:
-    """Compiles a row map by XLA, also where the model is trained without it.
+def _fused(function: Any) -> Any:
+    """Compiles a pass over all coordinates by XLA, also where the model is not.
 
     Bucket ranking is a dozen passes over all per-example gradients, which XLA
     fuses into a few: a whole step takes a third less time. The engine's chunks
@@ -90,5 +88,5 @@ def _fused(row_map: Any) -> Any:
     import tensorflow as tf
 
     if tf.executing_eagerly() or sys.platform == "darwin":
-        return row_map
-    return tf.function(row_map, jit_compile=True, autograph=False)
+        return function
+    return tf.function(function, jit_compile=True, autograph=False)

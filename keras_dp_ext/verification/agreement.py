@@ -50,8 +50,9 @@ def sum_of_squares(value: np.ndarray, scale: np.ndarray | float = 1.0) -> float:
     """Of `value / scale`, in float64."""
     if not isinstance(scale, float):
         value = value / scale
-    blocks = (block.astype(np.float64) for block in _blocks(value))
-    return float(sum(block @ block for block in blocks))
+    # Not by a product of matrices, for which NumPy starts threads that wait busily.
+    blocks = (np.square(block, dtype=np.float64) for block in _blocks(value))
+    return float(sum(np.sum(block) for block in blocks))
 
 
 def _blocks(value: np.ndarray) -> list[np.ndarray]:

@@ -159,11 +159,11 @@ def _add_up(
     for start, rows in chunks:
         arrays = list(map(as_floats, rows))
         part = coefficients[start : start + len(arrays[0])]
-        # Often all but one are 0: a product of matrices would read all rows.
-        used = np.flatnonzero(part)
-        if len(used) == 1:
-            sums = [a.dtype.type(part[used[0]]) * a[used[0]] for a in arrays]
-        else:
-            sums = [np.tensordot(part.astype(a.dtype), a, axes=1) for a in arrays]
+        # Not by a product of matrices: often all but one are 0, and NumPy would start
+        # threads that wait busily.
+        sums = [
+            sum(a.dtype.type(part[row]) * a[row] for row in np.flatnonzero(part))
+            for a in arrays
+        ]
         totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
     return totals

@@ -235,3 +235,15 @@ def test_the_binary_search_counts(length):
     counts = encoding._count_at_most(tf.constant(ascending), limits, first)
     expected = [[np.sum(row <= x) for x in limits[0]] for row in ascending]
     np.testing.assert_array_equal(counts, expected)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("rows, sequences", [(4, 4), (4, 1), (1, 1)])
+def test_rows_are_counted_alike_with_and_without_xla(jit, rows, sequences):
+    rng = np.random.default_rng(rows + sequences)
+    ascending = np.sort(rng.integers(0, 50, [sequences, 225]), axis=1)
+    limits = rng.integers(-1, 52, [rows if sequences == 1 else 1, 13])
+    count = tf.function(encoding._counts_at_most, jit_compile=jit, autograph=False)
+    counts = count(*(tf.constant(value, tf.int32) for value in (ascending, limits)))
+    expected = (ascending[:, None, :] <= limits[:, :, None]).sum(axis=2)
+    np.testing.assert_array_equal(counts, expected)
