@@ -6,6 +6,7 @@ from benchmarks.third_party import (
     hub_text,
     keras_io,
     sequence_patterns,
+    unseen_patterns,
     vision_patterns,
 )
 from benchmarks.third_party.case import Case
@@ -16,6 +17,7 @@ CASES: dict[str, Case] = {
         *keras_io.CASES,
         *vision_patterns.CASES,
         *sequence_patterns.CASES,
+        *unseen_patterns.CASES,
         *applications.CASES,
         *hub_text.CASES,
         *hub_images.CASES,
