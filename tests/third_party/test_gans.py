@@ -118,6 +118,32 @@ class Recurrent(Pairs):
         )
 
 
+class Power(L.Layer):
+    """A weight as an exponent: no rule, so the generator runs in the slow way, too."""
+
+    def build(self, shape):
+        self.exponents = self.add_weight(shape=shape[1:], initializer="ones")
+
+    def call(self, x):
+        return tf.pow(1.0 + tf.square(x), self.exponents)
+
+
+class Slow(Pairs):
+    """With activations that have gradients of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.discriminator = keras.Sequential(
+            [
+                keras.Input((8, 8, 1)),
+                L.Conv2D(4, 3, strides=2, padding="same", activation="silu"),
+                L.Flatten(),
+                Power(),
+                L.Dense(1),
+            ]
+        )
+
+
 def update_and_truth(kind, static):
     """The first update of the discriminator, and that of the jacobian."""
     keras.utils.set_random_seed(0)
@@ -151,6 +177,14 @@ def update_and_truth(kind, static):
 def test_pairs_of_real_and_generated_train_by_rule(kind, static, recwarn):
     assert_updates(*update_and_truth(kind, static))
     assert not [w for w in recwarn if "No fast per-example" in str(w.message)]
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["any size", "static"])
+def test_pairs_train_without_a_rule(static):
+    """A transposed convolution knows the batch by a shape, which must shrink with it."""
+    with pytest.warns(UserWarning, match="No fast per-example"):
+        found = update_and_truth(Slow, static)
+    assert_updates(*found)
 
 
 @pytest.mark.parametrize("kind", [Pairs, Recurrent], ids=lambda kind: kind.__name__)
