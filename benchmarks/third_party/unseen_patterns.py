@@ -342,16 +342,6 @@ def capsules() -> Training:
     )
 
 
-def spectral() -> Training:
-    """Weights divided by their largest singular value, by power iteration."""
-    keras, layers, _ = keras_modules()
-    inputs = keras.Input(_IMAGE)
-    x = layers.SpectralNormalization(layers.Conv2D(8, 3, strides=2))(inputs)
-    x = layers.Flatten()(layers.LeakyReLU(negative_slope=0.1)(x))
-    x = layers.SpectralNormalization(layers.Dense(4))(x)
-    return classification(keras.Model(inputs, x), numbers(*_IMAGE))
-
-
 def linear_attention() -> Training:
     """Performer: queries and keys through random features that stay as they are."""
     keras, layers, ops = keras_modules()
@@ -523,7 +513,6 @@ CASES = [
     _case("EDSR, any size", super_resolution_edsr),
     _case("MIRNet, selective kernels", selective_kernels),
     _case("capsules with routing", capsules),
-    _case("spectral normalisation", spectral),
     _case("Performer, linear attention", linear_attention),
     _case("hyper-network", hyper_network),
     _case("masked autoencoder", masked_autoencoder),
