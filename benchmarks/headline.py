@@ -32,8 +32,8 @@ COMMAND = (
 )
 MODELS = {
     "cifar10": "scatter_random",
-    "mnist": "scatter_linear",
-    "fashion_mnist": "scatter_linear",
+    "mnist": "scatter_drawn",
+    "fashion_mnist": "scatter_drawn",
     "imdb": "bag_of_words",
     "adult": "binned_linear",
 }

@@ -196,7 +196,7 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         metavar="NAME",
         help="a preset (tanh_cnn, small_cnn, cifar_cnn, pca_mlp, mlp, linear, "
         "embedding_bag, bag_of_words, binned_linear, scatter_linear, "
-        "scatter_normalized, scatter_random, scatter_cnn), or "
+        "scatter_drawn, scatter_normalized, scatter_random, scatter_cnn), or "
         "module:function, called with the data set",
     )
     privacy = parser.add_argument_group("privacy")

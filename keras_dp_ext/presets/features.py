@@ -16,9 +16,21 @@ import tensorflow as tf
 
 from keras_dp_ext.data.layers.scattering import Scattering
 from keras_dp_ext.data.sets.data_set import DataSet
+from keras_dp_ext.presets.drawn_digits import drawn_digits
+from keras_dp_ext.presets.drawn_garments import drawn_garments
 from keras_dp_ext.presets.random_scattering import RandomScattering
+from keras_dp_ext.presets.whitening import within_class_whitening
 
 _CHUNK = 128
+
+# Drawings of what is in a data set.
+_DRAWN: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
+    "mnist": drawn_digits,
+    "fashion_mnist": drawn_garments,
+}
+_DRAWINGS = 20_000
+_COMPONENTS = 1500
+_RIDGE = 0.01
 
 
 def scattering(data: DataSet) -> DataSet:
@@ -50,6 +62,32 @@ def grouped_scattering(data: DataSet) -> DataSet:
     )
 
 
+def drawn_scattering(data: DataSet) -> DataSet:
+    """Grouped scattering, whitened by what differs among drawings of the same kind.
+
+    `within_class_whitening` of unit-norm features, with drawings that a program makes of
+    random numbers (`drawn_digits`, `drawn_garments`). Their labels are public, as is all
+    that is learned from them.
+    """
+    if data.name not in _DRAWN:
+        raise ValueError(f"there are drawings for {', '.join(_DRAWN)} only.")
+    images, labels = _DRAWN[data.name](_DRAWINGS)
+    if data.x_train.shape[1:] != images.shape[1:]:
+        raise ValueError(f"drawings have shape {images.shape[1:]}.")
+    test = images[:1], labels[:1]  # A data set has to have some.
+    drawn = grouped_scattering(DataSet("drawings", images, labels, *test, 10))
+    projection = within_class_whitening(
+        _unit_rows(drawn.x_train), labels, _COMPONENTS, _RIDGE
+    )
+    made = grouped_scattering(data)
+    return dataclasses.replace(
+        made,
+        x_train=_projected(made.x_train, projection),
+        x_test=_projected(made.x_test, projection),
+        note=f"{data.note}; scattering features whitened by drawings",
+    )
+
+
 def random_scattering(data: DataSet, mirror: bool) -> DataSet:
     """Random features of scattering coefficients (`RandomScattering`)."""
     layer = RandomScattering(mirror=mirror)
@@ -64,6 +102,7 @@ def _random_scattering(data: DataSet) -> DataSet:
 #: Features of models that do not take raw inputs.
 FEATURES: dict[str, Callable[[DataSet], DataSet]] = {
     "scatter_linear": grouped_scattering,
+    "scatter_drawn": drawn_scattering,
     "scatter_normalized": scattering,
     "scatter_cnn": scattering,
     "scatter_random": _random_scattering,
@@ -136,12 +175,27 @@ def _in_chunks(extract: keras.Model, inputs: np.ndarray) -> np.ndarray:
     return features
 
 
+def _unit_rows(features: np.ndarray) -> np.ndarray:
+    rows = features.reshape(len(features), -1).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _projected(features: np.ndarray, projection: np.ndarray) -> np.ndarray:
+    projected = np.empty((len(features), projection.shape[1]), np.float16)
+    for start in range(0, len(features), 2048):
+        part = slice(start, start + 2048)
+        projected[part] = _unit_rows(features[part]) @ projection
+    return projected
+
+
 def _digest(model: str, data: DataSet) -> str:
     """Tells features apart by the code and the inputs they are made of."""
     digest = hashlib.sha256(model.encode())
     folder = Path(__file__).parent
-    sources = [folder / name for name in ("features.py", "random_scattering.py")]
-    sources += [folder / "dead_leaves.py", Path(_source_of(Scattering))]
+    made_in = ["features", "random_scattering", "dead_leaves"]
+    made_in += ["whitening", "drawn_digits", "drawn_garments"]
+    sources = [folder / f"{name}.py" for name in made_in]
+    sources.append(Path(_source_of(Scattering)))
     for source in sources:
         digest.update(source.read_bytes())
     for array in (data.x_train, data.x_test):

@@ -63,7 +63,11 @@ def _private_pca(
 
 
 def _normalized(
-    model: str, learning_rate: float, epochs: int, batch_size: int
+    model: str,
+    learning_rate: float,
+    epochs: int,
+    batch_size: int,
+    l2_norm_clip: float = 1.0,
 ) -> Recipe:
     """A linear model on privately normalised features.
 
@@ -78,7 +82,7 @@ def _normalized(
         epochs=epochs,
         batch_size=batch_size,
         optimizer_arguments={"momentum": 0.9, "use_ema": True, "ema_momentum": 0.9},
-        mechanism_arguments={"l2_norm_clip": 1.0},
+        mechanism_arguments={"l2_norm_clip": l2_norm_clip},
         accountant="pld",
     )
 
@@ -94,6 +98,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         learning_rate=6.0,
     ),
     "mnist": (
+        _normalized("scatter_drawn", 6.7, 64, batch_size=8192, l2_norm_clip=0.3),
         _scattering(learning_rate=8.0, epochs=30, batch_size=4096),
         *_and_encoded(
             _momentum("tanh_cnn", learning_rate=2.0, epochs=10, batch_size=1024),
@@ -106,6 +111,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         _private_pca(0.12, 0.004, epochs=200, epsilon=8.0),
     ),
     "fashion_mnist": (
+        _normalized("scatter_drawn", 13.3, 64, batch_size=8192, l2_norm_clip=0.3),
         _scattering(learning_rate=16.0, epochs=40, batch_size=8192),
         _momentum("tanh_cnn", learning_rate=2.0, epochs=10, batch_size=1024),
         _normalized("scatter_random", 3.0, epochs=16, batch_size=16384),
@@ -158,7 +164,7 @@ def default_model(dataset: str, *mechanisms: str) -> str:
     Example:
 
     >>> default_model("mnist", "dpsgd"), default_model("mnist", "dpsgd", "encoding")
-    ('scatter_linear', 'tanh_cnn')
+    ('scatter_drawn', 'tanh_cnn')
     """
     recipes = RECIPES.get(dataset, (_FALLBACK,))
     tuned: dict[str, set[str]] = {}
@@ -192,7 +198,7 @@ def find_recipe(
     Example:
 
     >>> find_recipe("mnist").model
-    'scatter_linear'
+    'scatter_drawn'
     >>> find_recipe("mnist", "pca_mlp").batch_size
     600
     """

@@ -49,7 +49,7 @@ def test_the_mnist_network_is_the_one_that_papers_use():
 
 
 def test_recipes_are_found_by_model_and_mechanism():
-    assert find_recipe("mnist").model == "scatter_linear"
+    assert find_recipe("mnist").model == "scatter_drawn"
     assert find_recipe("mnist", mechanism="encoding").model == "tanh_cnn"
     assert find_recipe("mnist", "pca_mlp").mechanism_arguments["l2_norm_clip"] == 4.0
     for name in ("digits", "mnist"):
@@ -75,7 +75,7 @@ def test_other_mechanisms_are_not_asked_for_an_accountant_of_gaussian_noise():
 
 
 def test_mechanisms_are_compared_on_a_model_that_all_were_tuned_for():
-    assert default_model("mnist", "dpsgd", "tanh") == "scatter_linear"
+    assert default_model("mnist", "dpsgd", "tanh") == "scatter_drawn"
     assert default_model("mnist", "dpsgd", "encoding") == "tanh_cnn"
     # Nobody has tuned encoding for these: they are compared all the same.
     assert default_model("cifar10", "dpsgd", "encoding") == "scatter_random"
