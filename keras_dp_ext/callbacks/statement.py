@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
-from keras_dp_ext.accounting.best_attack import BestAttack
+from keras_dp_ext.accounting.best_attack import BestAttack, rounded_up
 from keras_dp_ext.accounting.sampling import Sampling
 
 _WIDTH = 78
@@ -58,8 +58,8 @@ def compose(
         "The trained weights have NO differential privacy guarantee (epsilon is "
         f"infinite at delta {delta:g})"
         if math.isinf(epsilon)
-        else f"The trained weights are ({epsilon:.4g}, {delta:g})-differentially "
-        "private. This figure is proven"
+        else f"The trained weights are ({rounded_up(epsilon, 4):.4g}, {delta:g})-"
+        "differentially private. This figure is proven"
     )
     in_words = []
     if best_attack is not None and not math.isinf(epsilon):

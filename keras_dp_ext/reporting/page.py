@@ -55,7 +55,7 @@ def compose(record: Record) -> str:
 def _head(record: Record) -> str:
     lines = [
         f"<h1>Privacy report: {escape(record.title)}</h1>",
-        f'<p class="big">ε = {_figure(record.epsilon)}</p>',
+        f'<p class="big">ε = {_figure(rounded_up(record.epsilon, 4))}</p>',
         f'<p class="muted">proven at δ = {record.delta:g} for {record.releases} noised '
         f"updates, {escape(record.accountant.upper())} accountant"
         + (

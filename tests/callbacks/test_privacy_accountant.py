@@ -4,6 +4,7 @@ import csv
 import math
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -116,7 +117,8 @@ def test_the_statement_says_what_is_and_is_not_covered(data, capsys):
     accountant = PrivacyAccountant(delta=DELTA)
     fit(compiled(), data[0], accountant, y=data[1], batch_size=BATCH, verbose=2)
     text = " ".join(capsys.readouterr().out.split())
-    assert f"({accountant.epsilon:.4g}, 0.0001)-differentially private" in text
+    shown = float(re.search(r"\(([\d.]+), 0\.0001\)-differentially private", text)[1])
+    assert accountant.epsilon <= shown <= accountant.epsilon * 1.001
     assert "proven" in text and "Adjacency: zero-out" in text
     assert "shuffled" in text and "no amplification" in text
     assert f"epsilon would be {spent(10):.4g}" in text

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import keras_dp_ext as dp
+from keras_dp_ext.callbacks import statement
 from keras_dp_ext.cli.main import main
 from keras_dp_ext.reporting import page
 from keras_dp_ext.reporting.record import Record
@@ -89,8 +90,21 @@ def test_figures_are_those_of_the_ledger(trained, text):
     ledger = json.loads(re.search(r'id="ledger">(.*?)</script>', text)[1])
     again = dp.accounting.Ledger.from_json(json.dumps(ledger))
     epsilon = again.epsilon(releases, 1e-3)
-    assert f"ε = {epsilon:.4g}<" in text
+    shown = float(re.search(r"ε = ([\d.]+)<", text)[1])
+    assert epsilon <= shown <= epsilon * 1.001
     assert "budget 2" in text and "differentially private" in text
+
+
+@pytest.mark.parametrize("epsilon", [2.99986, 1.23411, 0.100049, 3.0, 1234.06])
+def test_no_printed_epsilon_is_below_the_proven_one(epsilon):
+    """Four digits to the nearest would claim (1.234, delta) where 1.23411 is proven."""
+    said = statement.compose(epsilon, 1e-5, 40, "rdp", [])
+    ledger = json.loads(dp.accounting.Ledger().to_json())
+    record = Record("t", epsilon, 1e-5, 0, "rdp", said, ledger)
+    claims = re.findall(r"are \(([\d.]+),|ε = ([\d.]+)<", said + page.compose(record))
+    claims = [float(a or b) for a, b in claims]
+    assert len(claims) >= 2
+    assert all(epsilon <= claim <= epsilon * 1.001 for claim in claims)
 
 
 def test_metrics_of_the_training_data_are_not_handed_on(trained, text):
