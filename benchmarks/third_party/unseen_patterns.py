@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.third_party.case import (
     Case,
     Training,
-    cross_entropy,
     labels,
     numbers,
     tokens,
@@ -429,74 +428,6 @@ def masked_autoencoder() -> Training:
     )
 
 
-def pointer() -> Training:
-    """A decoder that points at places of its input, and a coverage of what it has read."""
-    keras, layers, ops = keras_modules()
-    inputs = keras.Input((7,), dtype="int32")
-    embedded = layers.Embedding(40, 12, mask_zero=True)(inputs)
-    encoded, *states = layers.LSTM(12, return_sequences=True, return_state=True)(
-        embedded
-    )
-    x = layers.LSTM(12, return_sequences=True)(encoded, initial_state=states)
-    keys, queries = layers.Dense(8)(encoded), layers.Dense(8, use_bias=False)(x)
-    scores = layers.Dense(1)(ops.tanh(queries[:, :, None] + keys[:, None]))[..., 0]
-    model = keras.Model(inputs, scores)
-    return Training(model, tokens(40, 7), labels(7, 7), cross_entropy("sum"))
-
-
-def style() -> Training:
-    """AdaIN: statistics of one image for another, and a loss on those of features."""
-    keras, layers, ops = keras_modules()
-
-    def statistics(x):
-        mean, variance = ops.moments(x, axes=[1, 2], keepdims=True)
-        return mean, ops.sqrt(variance + 1e-5)
-
-    content, other = keras.Input(_IMAGE), keras.Input(_IMAGE)
-    encoder = keras.Sequential(
-        [layers.Conv2D(8, 3, strides=2, activation="relu"), layers.Conv2D(8, 3)]
-    )
-    a, b = encoder(content), encoder(other)
-    mean, spread = statistics(a)
-    new_mean, new_spread = statistics(b)
-    x = (a - mean) / spread * new_spread + new_mean
-    x = ops.pad(x, [[0, 0], [2, 1], [2, 1], [0, 0]], mode="reflect")
-    x = layers.Conv2D(3, 3, padding="same")(layers.UpSampling2D(2)(x))
-    model = keras.Model([content, other], x)
-    return Training(
-        model,
-        (numbers(*_IMAGE), numbers(*_IMAGE)[::-1].copy()),
-        numbers(16, 16, 3),
-        "mse",
-    )
-
-
-def normalised_table() -> Training:
-    """Keras' own layers for numbers and classes, adapted to public data."""
-    keras, layers, _ = keras_modules()
-    public = np.random.default_rng(3).normal(size=(100, 4)).astype(np.float32)
-    normal, buckets = (
-        layers.Normalization(),
-        layers.Discretization(bin_boundaries=[-1.0, 0.0, 1.0]),
-    )
-    normal.adapt(public)
-    figures, city = keras.Input((4,)), keras.Input((1,), dtype="int32")
-    one_hot = layers.CategoryEncoding(4, output_mode="multi_hot")(buckets(figures))
-    hashed = layers.Embedding(8, 4)(layers.Hashing(8)(city))
-    x = layers.Concatenate()([normal(figures), one_hot, layers.Flatten()(hashed)])
-    x = layers.Dense(8, activation="mish", kernel_regularizer="l2")(
-        layers.UnitNormalization()(x)
-    )
-    model = keras.Model(
-        [figures, city], layers.Dense(1, kernel_constraint="unit_norm")(x)
-    )
-    loss = keras.losses.BinaryFocalCrossentropy(
-        from_logits=True, apply_class_balancing=True
-    )
-    x = (numbers(4), labels(50, 1).astype(np.int32))
-    return Training(model, x, labels(2, 1).astype(np.float32), loss)
-
-
 def _case(name: str, build: Callable, remark: str = "") -> Case:
     return Case(name, "keras.io pattern", build, remark)
 
@@ -516,7 +447,4 @@ CASES = [
     _case("Performer, linear attention", linear_attention),
     _case("hyper-network", hyper_network),
     _case("masked autoencoder", masked_autoencoder),
-    _case("pointer network", pointer),
-    _case("style by AdaIN", style),
-    _case("table, normalised and hashed", normalised_table),
 ]
