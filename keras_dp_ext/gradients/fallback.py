@@ -135,9 +135,7 @@ def _for_every_microbatch(
 
     `handles` stand for those of the variables, and must replace them.
     """
-    handles = [
-        graph_lib.handle_in_graph(variable, losses.graph) for variable in variables
-    ]
+    handles = graph_lib.handles_in_graph(variables, losses.graph)
 
     def gradients_of(number: Any) -> Any:
         # Through an identity, so that whatever reads the variable is copied, too.

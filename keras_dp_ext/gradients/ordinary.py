@@ -50,7 +50,7 @@ class OrdinaryGradients:
         self.xs: list[tf.Tensor] = []
         if not self.is_known:
             return
-        handles = [graph_lib.handle_in_graph(v, losses.graph) for v in variables]
+        handles = graph_lib.handles_in_graph(variables, losses.graph)
         self._places = [n for n, handle in enumerate(handles) if handle is not None]
         self.xs = [handles[number] for number in self._places]
         self.xs += [source for source in sources if source.dtype.is_floating]

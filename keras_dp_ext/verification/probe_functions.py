@@ -313,7 +313,7 @@ def _truth_apart(
             for tensor in inputs
         }
         given = list(replaced.values())
-        handles = [graph_lib.handle_in_graph(variable, graph) for variable in variables]
+        handles = graph_lib.handles_in_graph(variables, graph)
         starts = [op.outputs[0] for op in ops if op.type == "Placeholder"]
         for tensor in (*starts, *(handle for handle in handles if handle is not None)):
             if id(tensor) not in replaced:

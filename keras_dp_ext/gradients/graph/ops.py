@@ -172,14 +172,21 @@ def variable_name(variable: Any) -> str:
 
 def handle_in_graph(variable: Any, graph: Any) -> tf.Tensor | None:
     """The placeholder through which `graph` sees the variable, if it does."""
-    wanted = variable_handle(variable)
+    return handles_in_graph([variable], graph)[0]
+
+
+def handles_in_graph(variables: Iterable[Any], graph: Any) -> list[tf.Tensor | None]:
+    """The same for several variables, of which a deep model has as many as captures."""
+    inner_of: dict[int, tf.Tensor] = {}
     for external, inner in graph.captures:
-        if external is wanted:
-            return inner
-        source = external if not is_symbolic(external) else captured_source(external)
-        if source is not None and source is _eager(wanted):
-            return inner
-    return None
+        for tensor in (external, _eager(external)):
+            if tensor is not None:
+                inner_of.setdefault(id(tensor), inner)
+    found = []
+    for wanted in map(variable_handle, variables):
+        inner = inner_of.get(id(wanted))
+        found.append(inner_of.get(id(_eager(wanted))) if inner is None else inner)
+    return found
 
 
 def _eager(handle: tf.Tensor) -> tf.Tensor | None:

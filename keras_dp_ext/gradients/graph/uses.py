@@ -64,10 +64,10 @@ def find_uses(
     """
     ops = graph_lib.ancestors([losses])
     weights = {}
-    for number, variable in enumerate(variables):
-        handle = graph_lib.handle_in_graph(variable, losses.graph)
+    handles = graph_lib.handles_in_graph(variables, losses.graph)
+    for number, handle in enumerate(handles):
         if handle is not None:
-            view = views.View(tuple(variable.shape))
+            view = views.View(tuple(variables[number].shape))
             weights[id(handle)] = Weight(frozenset([number]), view)
     dependent = graph_lib.data_dependent(ops, losses.shape[0], constants)
     return scan(ops, weights, dependent, losses.shape[0]), weights
