@@ -1,9 +1,10 @@
 """Speed of private training on 1 and 2 workers, and on 1 and 2 replicas.
 
-    python benchmarks/distributed.py
+    python -m benchmarks.distributed --workloads W3,W5 --json distributed.json
 
 Every worker is a process on 127.0.0.1 that is pinned to one core, so that two
-workers have twice the computing power of one, as two machines would. The global
+workers have twice the computing power of one, as two machines would. Replicas are two
+virtual devices of one process on two cores, against one device on one core. The global
 batch is the same for all: what is measured is strong scaling.
 """
 
@@ -16,61 +17,99 @@ import socket
 import statistics
 import subprocess
 import sys
-import time
+from pathlib import Path
 
-BATCH, FEATURES = 512, 784
+import numpy as np
+
+from benchmarks.networks import ALL_MODELS
+from benchmarks.workloads import timed
+
+OPTIMIZERS = ("plain SGD", "DPSGD", "EncodedSGD")
+KINDS = ("workers", "replicas")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workloads", default="W2", help=", ".join(ALL_MODELS))
+    parser.add_argument("--optimizers", default=",".join(OPTIMIZERS))
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--batch-size", type=int, help="by default the workload's")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", metavar="PATH", type=Path)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        print("STEP", _time_steps(arguments.steps))
+        print("STEP", _time_steps(*json.loads(arguments.worker)), flush=True)
         return
-    names = ("plain SGD", "DPSGD", "EncodedSGD")
-    times: dict[tuple[str, int], list[float]] = {}
+    cases = [
+        (workload, kind, name)
+        for workload in arguments.workloads.split(",")
+        for kind in arguments.kinds.split(",")
+        for name in arguments.optimizers.split(",")
+    ]
+    times: dict[tuple, list[list[float]]] = {}
     # Interleaved, so that other load on the machine meets all of them alike.
     for _ in range(arguments.rounds):
-        for name in names:
-            for workers in (1, 2):
-                seconds = _launch(name, workers, arguments.steps)
-                times.setdefault((name, workers), []).append(seconds)
-    print("| optimizer | 1 worker, ms | 2 workers, ms | speed-up |\n|---|---|---|---|")
-    for name in names:
-        one, two = (statistics.median(times[name, n]) for n in (1, 2))
-        print(f"| {name} | {1e3 * one:.1f} | {1e3 * two:.1f} | {one / two:.2f} |")
+        for case in cases:
+            for count in (1, 2):
+                times.setdefault((*case, count), []).append(
+                    _launch(case, count, arguments.batch_size, arguments.steps)
+                )
+    print("| | optimizer | 1, ms | 2, ms | speed-up | of processor time |")
+    print("|---|---|---|---|---|---|")
+    rows = []
+    for case in cases:
+        workload, setting, name = case
+        clock, processor = (
+            [
+                1e3 * statistics.median(turn[kind] for turn in times[(*case, count)])
+                for count in (1, 2)
+            ]
+            for kind in (0, 1)
+        )
+        speed_up = clock[0] / clock[1], processor[0] / processor[1]
+        rows.append([*case, *clock, *processor, *speed_up])
+        print(
+            f"| {workload}, {setting} | {name} | {clock[0]:.1f} | {clock[1]:.1f} | "
+            f"{speed_up[0]:.2f} | {speed_up[1]:.2f} |"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _launch(name: str, workers: int, steps: int) -> float:
-    """Median step time of the slowest worker."""
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
-    processes = []
-    for index in range(workers):
-        cluster = {
-            "cluster": {"worker": addresses},
-            "task": {"type": "worker", "index": index},
-        }
-        core = index % (os.cpu_count() or 1)
-        processes.append(
+def _launch(case: tuple, count: int, batch_size: int | None, steps: int) -> list[float]:
+    """Medians of the slowest worker: on the clock, and of its processor."""
+    workload, kind, name = case
+    processes = count if kind == "workers" else 1
+    addresses = [f"127.0.0.1:{port}" for port in _free_ports(processes)]
+    started = []
+    for index in range(processes):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        cores = set(range(count))
+        if kind == "workers":
+            cores = {index % (os.cpu_count() or 1)}
+            environment["TF_CONFIG"] = json.dumps(
+                {
+                    "cluster": {"worker": addresses},
+                    "task": {"type": "worker", "index": index},
+                }
+            )
+        worker = json.dumps([workload, kind, name, count, batch_size, steps])
+        started.append(
             subprocess.Popen(
-                [sys.executable, __file__, "--worker", "--steps", str(steps)],
-                env={
-                    **os.environ,
-                    "TF_CONFIG": json.dumps(cluster),
-                    "TF_CPP_MIN_LOG_LEVEL": "3",
-                    "OPTIMIZER": name,
-                },
+                [sys.executable, "-m", "benchmarks.distributed", "--worker", worker],
+                env=environment,
+                cwd=Path(__file__).parents[1],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
+                preexec_fn=lambda cores=cores: os.sched_setaffinity(0, cores),
             )
         )
-    outputs = [process.communicate()[0] for process in processes]
-    return max(float(output.split("STEP")[1]) for output in outputs)
+    outputs = [process.communicate()[0] for process in started]
+    medians = [json.loads(output.split("STEP")[1]) for output in outputs]
+    return [max(values) for values in zip(*medians, strict=True)]
 
 
 def _free_ports(count: int) -> list[int]:
@@ -83,30 +122,39 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _time_steps(steps: int) -> float:
+def _strategy(kind: str, count: int):
     import tensorflow as tf
 
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    if kind == "workers":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * count
+    )
+    return tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(count)])
+
+
+def _time_steps(
+    workload: str, kind: str, name: str, count: int, batch_size: int | None, steps: int
+) -> list[float]:
+    import tensorflow as tf
+
+    strategy = _strategy(kind, count)
 
     import keras
 
     import keras_dp_ext as dp
 
+    model_of = ALL_MODELS[workload]
+    batch_size = batch_size or model_of.batch_size
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input([FEATURES]),
-                keras.layers.Dense(256, activation="relu"),
-                keras.layers.Dense(10),
-            ]
-        )
-        name = os.environ["OPTIMIZER"]
+        model = model_of.build(keras)
         if name == "plain SGD":
             optimizer = keras.optimizers.SGD(0.1)
         else:
             optimizer = getattr(dp.optimizers, name)(
-                learning_rate=0.1, expected_batch_size=BATCH
+                learning_rate=0.1, expected_batch_size=batch_size
             )
         optimizer.build(model.trainable_variables)
 
@@ -114,7 +162,7 @@ def _time_steps(steps: int) -> float:
         if name == "plain SGD":
             with tf.GradientTape() as tape:
                 losses = _losses(y, model(x))
-                loss = tf.reduce_sum(losses) / BATCH
+                loss = tf.reduce_sum(losses) / batch_size
             variables = model.trainable_variables
             optimizer.apply_gradients(
                 zip(tape.gradient(loss, variables), variables, strict=True)
@@ -129,19 +177,11 @@ def _time_steps(steps: int) -> float:
     def global_step(batch):
         strategy.run(step, args=batch)
 
-    local = BATCH // strategy.num_replicas_in_sync
-    batch = (
-        tf.random.normal([local, FEATURES]),
-        tf.random.uniform([local], 0, 10, tf.int32),
-    )
+    shares = batch_size // strategy.num_replicas_in_sync
+    batch = tuple(map(tf.constant, model_of.batch(shares)))
     for _ in range(3):
         global_step(batch)
-    seconds = []
-    for _ in range(steps):
-        start = time.perf_counter()
-        global_step(batch)
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+    return np.median(timed(lambda: global_step(batch), steps), axis=0).tolist()
 
 
 if __name__ == "__main__":
