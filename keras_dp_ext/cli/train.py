@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   keras-dp train                          (digits, embedded; less than a minute)
   keras-dp train --dataset mnist --target-epsilon 3 --delta 1e-5
-      (99.0%; five minutes of processor time for features, three to train)
+      (99.0%; five minutes of processor time for features, four to train)
   keras-dp train --dataset fashion_mnist --target-epsilon 3 --delta 1e-5
       (90.2%; as long)
   keras-dp train --dataset cifar10 --target-epsilon 3 --delta 1e-5
