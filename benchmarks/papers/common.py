@@ -382,7 +382,10 @@ def draw_curves(
         middle = [row["accuracy_mean"] for row in own]
         end = next(e for row in reversed(own) if (e := row["epsilon"]) is not None)
         price = f" (ε {short(end)})" if math.isfinite(end) else " (no privacy)"
-        axes.plot(places, middle, label=label + price, linewidth=1.8, **style)
+        # A curve that is the beginning of a longer one would be hidden by it.
+        (line,) = axes.plot(places, middle, label=label + price, linewidth=1.8, **style)
+        line.set_zorder(2 + 1 / (1 + len(own)))
+        axes.plot(places[-1:], middle[-1:], "o", markersize=4, color=style["color"])
         draw_band(axes, own, style["color"], x)
 
 
