@@ -111,7 +111,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
         _private_pca(0.12, 0.004, epochs=200, epsilon=8.0),
     ),
     "fashion_mnist": (
-        _normalized("scatter_drawn", 13.3, 64, batch_size=8192, l2_norm_clip=0.3),
+        _normalized("scatter_drawn", 6.7, 60, batch_size=4096, l2_norm_clip=0.3),
         _scattering(learning_rate=16.0, epochs=40, batch_size=8192),
         _momentum("tanh_cnn", learning_rate=2.0, epochs=10, batch_size=1024),
         _normalized("scatter_random", 3.0, epochs=16, batch_size=16384),
