@@ -60,11 +60,15 @@ class Encoding(Bound):
     def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         from keras_dp_ext.bounding.encode_rows import encode_rows
         from keras_dp_ext.gradients.chunks import chunk_bytes
+        from keras_dp_ext.gradients.rules.device import runs_on_cpu
 
         sizes = [shape.num_elements() for shape in gradients.shapes]
         self.check_variables(sizes)
         blocks = self.codebook.blocks(sum(sizes))
         row_map = encode_rows(blocks, self.ranking, _fused)
+        if self.ranking == "bucket" and not runs_on_cpu():
+            # A GPU would hand the integers between its two passes to the host.
+            row_map = _fused(encode_rows(blocks, self.ranking))
         # Encoding holds about three arrays of integers beside the gradients.
         return gradients.sum_of(
             row_map,
@@ -78,7 +82,7 @@ class Encoding(Bound):
 
 
 def _fused(function: Any) -> Any:
-    """Compiles a pass over all coordinates by XLA, also where the model is not.
+    """Compiles what passes over all coordinates by XLA, also where the model is not.
 
     Bucket ranking is a dozen passes over all per-example gradients, which XLA
     fuses into a few: a whole step takes a third less time. The engine's chunks

@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras_dp_ext.verification.agreement import difference, largest
 from keras_dp_ext.verification.probe_functions import GradientResult, ProbeFunctions
 
-# Of what sums are compared to (`agreement`), the error of a rule that must be noticed
-# (1e-3) is that much more.
+# A row that is as large a part of a sum shows its own errors there: of a third of what
+# must be noticed (`agreement`).
 _VISIBLE = 0.3
 
 
