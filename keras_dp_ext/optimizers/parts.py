@@ -22,13 +22,14 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.gradients.rules.device import is_compiled
 from keras_dp_ext.optimizers.build_scope import all_initialized
 from keras_dp_ext.optimizers.memory_estimate import StepMemory
-from keras_dp_ext.optimizers.private_step import release_sums
+from keras_dp_ext.optimizers.private_step import release
 from keras_dp_ext.optimizers.rows_at_a_time import (
     RowsUnderWay,
     StopAtLossError,
     bytes_of,
     under_way,
 )
+from keras_dp_ext.optimizers.shared_lot import register_release
 from keras_dp_ext.verification.state_guard import released, rest_of_update
 
 # A trace with these many rows tells what one row takes: a number that models take which
@@ -76,7 +77,8 @@ def train_step(model: keras.Model, data: Any, step: Callable[[Any, Any], Any]) -
     with rest_of_update(tf.compat.v1.get_default_graph()):
         totals = _sums_of_parts(batch, traced, size or most, size is not None, part)
         count = len(part.sums)
-        release_sums(
+        register_release(optimizer, totals[0])
+        release(
             optimizer,
             totals[:count],
             # Of the weights alone, which the guard cannot see behind a loop.

@@ -11,19 +11,14 @@ import keras
 import tensorflow as tf
 
 from keras_dp_ext._checks import check_count
-from keras_dp_ext._compat import (
-    keras_internals,
-    keras_parts,
-    keras_workers,
-    tf_internals,
-)
+from keras_dp_ext._compat import keras_internals, keras_workers, tf_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.accounting import FullBatch
 from keras_dp_ext.mechanisms.base import Mechanism
-from keras_dp_ext.optimizers import parts
 from keras_dp_ext.optimizers.accounted_optimizer import AccountedOptimizer
 from keras_dp_ext.optimizers.base_update import BaseUpdate
 from keras_dp_ext.optimizers.build_scope import build_scope
+from keras_dp_ext.optimizers.cut_batches import CutBatches
 from keras_dp_ext.optimizers.eager_step import eager_step
 from keras_dp_ext.optimizers.errors import (
     no_losses_error,
@@ -37,11 +32,7 @@ from keras_dp_ext.optimizers.private_step import (
     trace_step_on_loss,
 )
 from keras_dp_ext.optimizers.release import Release
-from keras_dp_ext.optimizers.rows_at_a_time import (
-    StopAtLossError,
-    bytes_of,
-    rows_under_way,
-)
+from keras_dp_ext.optimizers.rows_at_a_time import StopAtLossError, rows_under_way
 from keras_dp_ext.optimizers.saved_optimizer import SavedOptimizer
 from keras_dp_ext.optimizers.shared_lot import check_only_release
 from keras_dp_ext.optimizers.spending import Spending
@@ -62,8 +53,11 @@ _FIXED_ONCE_BUILT = frozenset(
     }
 )
 
+# The constructor checks them against others, and tells Keras of them.
+_FIXED_ONCE_MADE = frozenset({"physical_batch_size", "memory_limit"})
 
-class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
+
+class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, CutBatches, BaseUpdate):
     """Mixin that goes in front of a Keras optimizer class.
 
     Keras' training step calls `scale_loss` with the loss and then
@@ -115,9 +109,7 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
         self.noise_seed = noise_seed
         self.secure_noise = bool(secure_noise)
         self.chunk_bytes = chunk_bytes
-        self.physical_batch_size = physical_batch_size
-        self.memory_limit = memory_limit
-        self._let_batches_be_cut()
+        self._let_batches_be_cut(physical_batch_size, memory_limit)
         self._accumulation_steps = gradient_accumulation_steps or 1
         noise_source = NoiseSource(noise_seed, self.secure_noise)
         spending = Spending(self.name, noise_source)
@@ -350,6 +342,11 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
                 "one. Make a new optimizer, and call its `continue_from` with this one. "
                 f"Received: {name}={value}"
             )
+        if name in _FIXED_ONCE_MADE and self._constructed:
+            raise ValueError(
+                f"`{name}` is an argument of the constructor and cannot be set later. "
+                f"Received: {name}={value}"
+            )
         super().__setattr__(name, value)
 
     _constructed = False
@@ -389,35 +386,6 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, BaseUpdate):
             )
             self._state.unsaved.append(self._state.dropped)
         return self._state.dropped
-
-    # Batches in parts -------------------------------------------------------
-
-    def _let_batches_be_cut(self) -> None:
-        if self.physical_batch_size is None and self.memory_limit is None:
-            return
-        if None not in (self.physical_batch_size, self.memory_limit):
-            raise ValueError(
-                "Pass `physical_batch_size`, the number of rows to work on at a time, "
-                "or a `memory_limit` from which it follows, not both. Received: "
-                f"physical_batch_size={self.physical_batch_size}, "
-                f"memory_limit={self.memory_limit}"
-            )
-        if self.num_microbatches is not None:
-            raise ValueError(
-                "Argument `num_microbatches` must be None where batches are cut into "
-                "parts, which would cut microbatches. Received: num_microbatches="
-                f"{self.num_microbatches}"
-            )
-        if self.memory_limit is not None:
-            bytes_of(self.memory_limit)
-        keras_parts.let_optimizers_cut_batches()
-
-    def _step_in_parts(self, model: keras.Model, data: Any, step: Callable) -> Any:
-        """Keras' `train_step`, for as many rows at a time as were asked for."""
-        asked_for = self.physical_batch_size or self.memory_limit
-        if asked_for is None or rows_under_way(self) is not None:
-            return step(model, data)
-        return parts.train_step(model, data, step)
 
     # What the step needs to know --------------------------------------------
 

@@ -123,23 +123,6 @@ def trace_step(
         )
 
 
-def release_sums(
-    optimizer: Any,
-    sums: Sequence[tf.Tensor],
-    penalty_gradients: Sequence[tf.Tensor],
-    variables: Sequence[keras.Variable],
-    rows: int | None,
-    group: int,
-    context: FitContext | None,
-) -> None:
-    """The end of an update whose sums come from all parts of a batch; see `parts.py`.
-
-    Args: as `release` has them.
-    """
-    register_release(optimizer, sums[0])
-    release(optimizer, sums, penalty_gradients, variables, rows, group, context)
-
-
 def release(
     optimizer: Any,
     sums: Sequence[tf.Tensor],

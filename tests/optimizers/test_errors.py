@@ -187,6 +187,17 @@ def test_what_the_claim_is_made_of_does_not_change_once_built(name, value):
     assert optimizer.privacy_claim() == claim
 
 
+@pytest.mark.parametrize(
+    "name, value", [("physical_batch_size", 5), ("memory_limit", "1GB")]
+)
+def test_parts_of_batches_are_asked_for_in_the_constructor(name, value):
+    """Later, nobody would check the value, or tell Keras."""
+    optimizer = dp.optimizers.DPSGD()
+    with pytest.raises(ValueError, match=f"`{name}` is an argument of the constructor"):
+        setattr(optimizer, name, value)
+    assert getattr(optimizer, name) is None
+
+
 @pytest.mark.parametrize("name", ["DPSGD", "TanhSGD", "DirectionalSGD", "EncodedSGD"])
 def test_no_argument_of_a_mechanism_changes_once_built(name):
     optimizer = getattr(dp.optimizers, name)()
