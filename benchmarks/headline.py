@@ -134,7 +134,7 @@ def draw(rows: list[dict], path: Path) -> None:
     """Test accuracy against proven epsilon, one line for each data set."""
     from matplotlib.figure import Figure
 
-    axes = Figure(figsize=(6, 4), layout="constrained").subplots()
+    axes = Figure(figsize=(6, 4.6), layout="constrained").subplots()
     for index, dataset in enumerate(MODELS):
         own = [row for row in rows if row["dataset"] == dataset]
         if not own:
@@ -153,7 +153,7 @@ def draw(rows: list[dict], path: Path) -> None:
                 f"{100 * row['accuracy_mean']:.1f}",
                 (row["epsilon"], 100 * row["accuracy_mean"]),
                 textcoords="offset points",
-                xytext=(0, 6),
+                xytext=(0, -13 if _is_close_above(row, rows) else 6),
                 ha="center",
                 fontsize=8,
             )
@@ -165,8 +165,20 @@ def draw(rows: list[dict], path: Path) -> None:
     axes.set_ylabel("test accuracy, %")
     axes.set_title("Presets with DP-SGD: mean and deviation of the seeds")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.margins(y=0.08)
+    axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     axes.figure.savefig(path, dpi=150)
+
+
+def _is_close_above(row: dict, rows: list[dict]) -> bool:
+    """Whether another point is so near above that its label would cover this one's."""
+    own = row["accuracy_mean"], row["dataset"]
+    others = [
+        (other["accuracy_mean"], other["dataset"])
+        for other in rows
+        if other["target_epsilon"] == row["target_epsilon"]
+    ]
+    return any(own < other and other[0] - own[0] < 0.02 for other in others)
 
 
 def summarize(output: Path, results: Path) -> list[dict]:

@@ -77,7 +77,7 @@ def draw(path: Path) -> None:
     left.set_yticks(range(len(_NAMES)), _NAMES.values())
     left.invert_yaxis()
     left.set(xlim=(0, 1.02), title="Test accuracy at epsilon 3 (delta 1e-5)")
-    left.legend(loc="lower right", frameon=False)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), frameon=False)
     times = step_times()
     colors = ("0.7", "C0", "C1")
     for row, by_maker in enumerate(times.values()):
