@@ -32,6 +32,11 @@ from keras_dp_ext.optimizers.rows_at_a_time import (
 from keras_dp_ext.optimizers.shared_lot import register_release
 from keras_dp_ext.verification.state_guard import released, rest_of_update
 
+_ROW_FOR_EACH = (
+    "`physical_batch_size` and `memory_limit` cut batches into rows: all of their "
+    "arrays must be dense and have a row for each example."
+)
+
 # A trace with these many rows tells what one row takes: a number that models take which
 # want multiples of four or eight examples.
 _TRIED_ROWS = 8
@@ -110,12 +115,15 @@ class _Batch:
         for leaf in leaves:
             if not isinstance(leaf, tf.Tensor) or not leaf.shape.rank:
                 raise ValueError(
-                    "`physical_batch_size` and `memory_limit` cut batches into rows: "
-                    "all of their arrays must be dense and have a row for each "
-                    f"example. Received: {type(leaf).__name__} of shape {leaf.shape}"
+                    f"{_ROW_FOR_EACH} Received: {type(leaf).__name__} of shape "
+                    f"{leaf.shape}"
                 )
         if not leaves or not tf_internals.is_symbolic(leaves[0]):
             return None
+        # Cut like the others, further rows would stand beside those of other examples.
+        if len({leaf.shape[0] for leaf in leaves} - {None}) > 1:
+            shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+            raise ValueError(f"{_ROW_FOR_EACH} Received: shapes {shapes}")
         return cls(data, leaves)
 
     @property

@@ -368,6 +368,22 @@ def test_a_train_step_of_ones_own_is_refused():
         trained(make=lambda: Own(convolutional().layers), memory_limit="1GB")
 
 
+def test_an_input_with_other_rows_is_refused():
+    """Cut like the others, its rows would stand beside those of other examples."""
+    image, other = keras.Input([3]), keras.Input([3])
+    joined = keras.layers.Concatenate()([image, other])
+    model = keras.Model([image, other], keras.layers.Dense(3)(joined))
+    model.compile(
+        dp.optimizers.DPSGD(physical_batch_size=4),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    x = X[:, 0, 0, 0:1].repeat(3, axis=1)
+    lots = dp.data.poisson_batches(x, Y, batch_size=8)
+    doubled = lots.map(lambda x, y, w: ((x, tf.repeat(x, 2, axis=0)), y, w))
+    with pytest.raises(ValueError, match="a row for each example"):
+        model.fit(doubled, verbose=0)
+
+
 def test_xla_needs_equal_parts():
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(23, drop_remainder=True)
     with pytest.raises(ValueError, match="XLA needs parts of one size"):
