@@ -63,6 +63,7 @@ class Replay:
         self.tapes: list[ReleaseTape] = []
         self.returned: Any = None
         self.error: Exception | None = None
+        self._refusal: ValueError | None = None
         self.values: dict[tuple, tuple[str, np.ndarray]] = {}
         self.lots = 0.0
         self.all_lots_masked = True
@@ -75,7 +76,7 @@ class Replay:
         self._generators = 0
 
     def run(self, train: Callable[..., Any], arrays: tuple[np.ndarray, ...]) -> Replay:
-        """Trains, and reads off what is left behind. Errors are kept in `error`."""
+        """Trains, and reads off what is left behind. Its errors are kept in `error`."""
         keras.utils.set_random_seed(self._seed)
         random.seed(self._seed)
         with contextlib.ExitStack() as stack:
@@ -84,6 +85,8 @@ class Replay:
             try:
                 self.returned = train(*arrays)
             except Exception as error:
+                if self._refusal is not None:
+                    raise self._refusal from error
                 self.error = error
                 return self
         self.values = self._read_values()
@@ -206,11 +209,13 @@ class Replay:
         former = num_examples - self._rows
         lots = np.concatenate(known)
         if lots.shape != np.concatenate(list(source(random_lots))).shape:
-            raise ValueError(
+            # TensorFlow makes an error of its own of what is raised in a pipeline.
+            self._refusal = ValueError(
                 "Argument `data` must have another number of rows: one more changes "
                 "the number or the size of the lots, which the analysis takes for "
                 f"public. Received: data with {former} rows"
             )
+            raise self._refusal
         lots = np.where(lots == former, num_examples, lots)
         # One group is what the example is in once: a lot, or a whole pass.
         groups = lots.reshape([-1, label.accumulation_steps * lots.shape[1]])

@@ -48,6 +48,16 @@ def test_every_kind_of_example_stays_within_the_claim_of_plain_training():
     assert str(found).startswith("within its claim")
 
 
+def test_data_whose_lots_would_change_with_one_more_row_are_an_error_of_the_caller():
+    rows = 20  # An epoch has three lots of 6, and with one more row four.
+    with pytest.raises(ValueError, match="must have another number of rows"):
+        dp.audit.audit_fit(
+            lambda x, y: fit(dp.optimizers.DPSGD(learning_rate=0.1), x, y),
+            [array[:rows] for array in data()],
+            examples=["huge"],
+        )
+
+
 class Unclipped(DPSGD):
     """Clips to three times of what it claims."""
 
