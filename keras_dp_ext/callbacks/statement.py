@@ -53,7 +53,7 @@ def compose(
         Several lines of text.
     """
     schemes = list(dict.fromkeys(samplings))
-    adjacency = list(dict.fromkeys(scheme.adjacency for scheme in schemes))
+    adjacency = _of_the_whole(schemes)
     guarantee = (
         "The trained weights have NO differential privacy guarantee (epsilon is "
         f"infinite at delta {delta:g})"
@@ -99,3 +99,15 @@ def compose(
         for paragraph in paragraphs
     )
     return f"Privacy statement\n{body}"
+
+
+def _of_the_whole(schemes: Sequence[Sampling]) -> list[str]:
+    """The neighbours for which all releases together are proven.
+
+    What holds whoever joins also holds where somebody's contribution becomes nothing,
+    not the other way round: one release that needs a public number of examples limits
+    the whole training to it.
+    """
+    everywhere = dict.fromkeys(scheme.adjacency for scheme in schemes)
+    limited = [one for one in everywhere if one.startswith("zero-out")]
+    return limited or list(everywhere)

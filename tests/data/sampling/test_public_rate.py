@@ -80,3 +80,17 @@ def test_fit_states_the_adjacency_and_takes_delta_from_what_is_public(rate):
     else:
         assert "Adjacency: add or remove one example." in text
         assert f", {default_delta(1200):g})-differentially" in text
+
+
+def test_one_release_that_needs_a_public_number_limits_the_whole_statement():
+    """Adapting a layer holds whoever joins, the training after it does not."""
+    x = np.random.default_rng(0).normal(size=[999, 3]).astype(np.float32)
+    normalization = dp.data.PrivateNormalization(noise_multiplier=4.0)
+    normalization.adapt(x)
+    model = keras.Sequential([keras.Input([3]), normalization, keras.layers.Dense(1)])
+    model.compile(dp.optimizers.DPSGD(noise_multiplier=4.0), loss="mse")
+    accountant = dp.callbacks.PrivacyAccountant()
+    model.fit(lots_of(999, sampling_rate=None), verbose=0, callbacks=[accountant])
+    text = " ".join(accountant.statement().split())
+    assert "the full data set in every release" in text
+    assert "Adjacency: zero-out" in text and "add or remove" not in text
