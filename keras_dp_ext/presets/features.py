@@ -23,6 +23,9 @@ from keras_dp_ext.presets.whitening import within_class_whitening
 
 _CHUNK = 128
 
+# The greatest number of half precision.
+_HALF = float(np.finfo(np.float16).max)
+
 # Drawings of what is in a data set.
 _DRAWN: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
     "mnist": drawn_digits,
@@ -159,11 +162,17 @@ def _extracted(data: DataSet, layers: list[keras.layers.Layer], what: str) -> Da
 
 
 def _in_chunks(extract: keras.Model, inputs: np.ndarray) -> np.ndarray:
-    """The features of all inputs in half precision, which halves the memory."""
+    """The features of all inputs in half precision, which halves the memory.
+
+    They are finite, whatever the inputs: a data set that one example makes unusable
+    would tell, by not being refused, that nobody has such an example.
+    """
 
     @tf.function(jit_compile=True)  # A third of the time of single operations.
     def compiled(chunk: tf.Tensor) -> tf.Tensor:
-        return tf.cast(extract(chunk, training=False), tf.float16)
+        features = extract(chunk, training=False)
+        features = tf.where(tf.math.is_nan(features), 0.0, features)
+        return tf.cast(tf.clip_by_value(features, -_HALF, _HALF), tf.float16)
 
     features = np.empty((len(inputs), *extract.output_shape[1:]), np.float16)
     for start in range(0, len(inputs), _CHUNK):
@@ -177,7 +186,8 @@ def _in_chunks(extract: keras.Model, inputs: np.ndarray) -> np.ndarray:
 
 def _unit_rows(features: np.ndarray) -> np.ndarray:
     rows = features.reshape(len(features), -1).astype(np.float32)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(norms, np.finfo(np.float32).tiny)  # An image may be empty.
 
 
 def _projected(features: np.ndarray, projection: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from keras_dp_ext.presets import (
     find_recipe,
     with_features,
 )
+from keras_dp_ext.presets import features as module
 from keras_dp_ext.presets.dead_leaves import dead_leaves
 from keras_dp_ext.presets.random_scattering import RandomScattering
 
@@ -61,6 +62,28 @@ def test_replacing_all_other_examples_does_not_change_the_features_of_one(
         "scatter_linear", dataclasses.replace(images, x_train=other)
     )
     np.testing.assert_allclose(changed.x_train[0], features.x_train[0], atol=2e-3)
+
+
+@pytest.mark.parametrize("model", ["scatter_linear", "scatter_drawn"])
+def test_an_extreme_image_stops_no_training_and_changes_no_other(
+    images, model, monkeypatch
+):
+    """If it did, that there is a model would tell that there is no such image."""
+    drawings = images.x_train[:60].astype("float32"), images.y_train[:60]
+    monkeypatch.setitem(module._DRAWN, "digits", lambda number: drawings)
+    plain = dataclasses.replace(
+        images,
+        x_train=images.x_train[:40].astype("float32"),
+        y_train=images.y_train[:40],
+    )
+    extreme = plain.x_train.copy()
+    for row, value in enumerate([0.0, 1.0, 1e10, 3e38, -3e38]):
+        extreme[row] = value
+    extreme[5, 3:5, 2] = 3e38
+    expected = with_features(model, plain).x_train
+    features = with_features(model, dataclasses.replace(plain, x_train=extreme)).x_train
+    assert np.isfinite(features).all()
+    np.testing.assert_allclose(features[6:], expected[6:], atol=2e-3)
 
 
 def test_labels_and_tests_are_kept_and_the_note_tells(images, features):
