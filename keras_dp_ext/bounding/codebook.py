@@ -192,12 +192,13 @@ class Codebook:
         return {"class_name": type(self).__name__, "config": config}
 
 
-def get(identifier: Codebook | Mapping[str, Any] | None) -> Codebook:
+def get(identifier: Any) -> Codebook:
     """The codebook that `identifier` stands for.
 
     Args:
         identifier: A `Codebook` or `VectorCodebook`, a dictionary made by its
-            `serialize`, or `None` for the paper's (1000 standard normal vectors of norm 1).
+            `serialize`, `None` for the paper's (1000 standard normal vectors of norm 1),
+            or vectors of one's own, `[n, parameters]`.
 
     Raises:
         ValueError: If it is none of these.
@@ -215,9 +216,15 @@ def get(identifier: Codebook | Mapping[str, Any] | None) -> Codebook:
         from keras_dp_ext.bounding.vector_codebook import VectorCodebook
 
         return VectorCodebook.from_config(identifier["config"])
+    if isinstance(identifier, (np.ndarray, Sequence)):
+        vectors = np.asarray(identifier)
+        if vectors.dtype.kind in "fiu":
+            from keras_dp_ext.bounding.vector_codebook import VectorCodebook
+
+            return VectorCodebook(vectors)
     raise ValueError(
-        "Argument `codebook` must be a Codebook, a serialised one or None. "
-        f"Received: codebook={identifier}"
+        "Argument `codebook` must be a Codebook, a serialised one, an array of vectors "
+        f"or None. Received: codebook={identifier}"
     )
 
 

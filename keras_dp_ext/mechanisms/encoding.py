@@ -18,6 +18,7 @@ from keras_dp_ext.refining import Denoising
 from keras_dp_ext.refining.denoising import Distance, distance_config, get_distance
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import tensorflow as tf
 
     from keras_dp_ext.gradients import PerExampleGradients
@@ -36,8 +37,8 @@ class Encoded(Mechanism):
     The defaults are the paper's.
 
     Args:
-        codebook: A `keras_dp_ext.bounding.Codebook`, or `VectorCodebook` for vectors
-            of your own; `None` is the paper's, 1000
+        codebook: A `keras_dp_ext.bounding.Codebook`, or public vectors of your own,
+            `[n, parameters]` (a `VectorCodebook`); `None` is the paper's, 1000
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
@@ -70,7 +71,7 @@ class Encoded(Mechanism):
 
     def __init__(
         self,
-        codebook: Codebook | Mapping[str, Any] | None = None,
+        codebook: Codebook | Mapping[str, Any] | npt.ArrayLike | None = None,
         noise: Noise | NoiseSequence | str | Mapping[Any, Any] = "student-t",
         denoise: Distance | Mapping[str, Any] | None = "ks",
         noise_schedule: NoiseSchedule

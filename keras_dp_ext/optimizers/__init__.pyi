@@ -2589,8 +2589,8 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
     The defaults are the paper's.
 
     Args:
-        codebook: A `keras_dp_ext.bounding.Codebook`, or `VectorCodebook` for vectors
-            of your own; `None` is the paper's, 1000
+        codebook: A `keras_dp_ext.bounding.Codebook`, or public vectors of your own,
+            `[n, parameters]` (a `VectorCodebook`); `None` is the paper's, 1000
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the
@@ -2762,8 +2762,8 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
     The defaults are the paper's.
 
     Args:
-        codebook: A `keras_dp_ext.bounding.Codebook`, or `VectorCodebook` for vectors
-            of your own; `None` is the paper's, 1000
+        codebook: A `keras_dp_ext.bounding.Codebook`, or public vectors of your own,
+            `[n, parameters]` (a `VectorCodebook`); `None` is the paper's, 1000
             standard normal vectors of norm 1. Its norm plays the part of DP-SGD's
             `l2_norm_clip`.
         noise: A `keras_dp_ext.noise.Noise` or its name, in the units of the

@@ -87,6 +87,18 @@ def test_vectors_that_bound_nothing_are_refused(vectors):
         VectorCodebook(vectors)
 
 
+@pytest.mark.parametrize("vectors", [VECTORS, np.array(VECTORS), np.eye(4, dtype=int)])
+def test_vectors_may_be_given_as_they_are(vectors):
+    mechanism = dp.optimizers.EncodedSGD(codebook=vectors).mechanism
+    assert mechanism.codebook == VectorCodebook(vectors)
+
+
+@pytest.mark.parametrize("codebook", ["normal", [Codebook()], 3, np.array(["a"])])
+def test_what_is_no_codebook_is_refused(codebook):
+    with pytest.raises(ValueError, match="array of vectors"):
+        dp.optimizers.EncodedSGD(codebook=codebook)
+
+
 def test_a_model_of_another_size_is_refused():
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
     model.compile(dp.optimizers.EncodedSGD(codebook=VectorCodebook(VECTORS)), "mse")
