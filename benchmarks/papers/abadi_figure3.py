@@ -110,7 +110,9 @@ def both_accuracies(rows: list[dict]) -> list[dict]:
     ]
 
 
-def draw(panel, level: str, rows: list[dict], title: str, is_mnist: bool) -> None:
+def draw(
+    panel, level: str, rows: list[dict], title: str, size: str, is_mnist: bool
+) -> None:
     """Accuracy on both sets, and delta on an axis of its own."""
     epsilon = LEVELS[level][3]
     for name, colour, line in (("training", "#D55E00", "--"), ("test", "#0072B2", "-")):
@@ -130,7 +132,8 @@ def draw(panel, level: str, rows: list[dict], title: str, is_mnist: bool) -> Non
     panel.set_ylim(max(0.0, min(middle) - 0.02), 1.0)
     if is_mnist:
         common.mark(panel, LEVELS[level][2], LEVELS[level][4], "paper", offset=(-34, 6))
-    common.finish(panel, title, "epoch", loc="lower right")
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    common.finish(panel, title, "epoch", "accuracy", size=size, loc="upper left")
 
 
 def main() -> None:
@@ -171,7 +174,8 @@ def main() -> None:
         level, last = levels[noise], summary[noise]
         own = [row for row in rows if row["noise"] == noise]
         title = f"Abadi et al., Figure 3 ({name}): {noise}"
-        draw(panel, level, own, title, is_mnist=not arguments.fast)
+        tag = common.size_tag(data, "mnist", [cases[level]], own, LEVELS[level][2])
+        draw(panel, level, own, title, tag, is_mnist=not arguments.fast)
         *_, paper_epochs, published, accuracy = LEVELS[level]
         ends = [r["training_accuracy"] for r in own if r["epoch"] == last["epoch"]]
         reports.append(

@@ -111,8 +111,9 @@ def make_figure(arguments: argparse.Namespace, figure: str, data) -> None:
     # Where curves end matters; the first epoch of one would flatten all others.
     accuracies = [row["accuracy"] for row in rows]
     axes.set_ylim(np.quantile(accuracies, 0.08) - 0.03, max(accuracies) + 0.01)
+    tag = common.size_tag(data, paper, cases, rows, None)
     title = f"Amian, Figure {figure} ({name}), proven ε in brackets"
-    common.finish(axes, title, "step", loc="lower right")
+    common.finish(axes, title, "step", size=tag, loc="lower right")
     last = {row["method"]: row for row in common.last_epochs(rows, ["method"])}
     tanh = [row for method, row in last.items() if PRINTED in method]
     reports = "; ".join(f"{row['method']} {common.told(row)}" for row in tanh)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import itertools
 import math
 import os
 import shlex
@@ -223,6 +224,29 @@ def size_note(
     return f"Size of the paper: {count:,} examples, {epochs} epochs. {seeds}"
 
 
+def size_tag(
+    data: Any,
+    paper: str,
+    cases: Sequence[Case],
+    rows: Sequence[dict],
+    paper_epochs: int | None,
+    paper_examples: int | None = None,
+) -> str:
+    """The size of what is drawn, for the second line of a title."""
+    total = paper_examples or PAPER_DATA[paper][1]
+    count, epochs = len(data.x_train), max(row["epoch"] or 0 for row in rows)
+    few = paper_epochs is not None and epochs < paper_epochs
+    words = [f"{epochs} of {paper_epochs} epochs" if few else f"{epochs} epochs"]
+    if data.name != "digits" and count < total:
+        words.append(f"{count:,} of {total:,} images")
+    seeds = len({row["seed"] for row in rows})
+    words.append("1 seed" if seeds == 1 else f"{seeds} seeds")
+    shown = {tuple(row[key] for key in cases[0].labels) for row in rows}
+    if left := len({tuple(case.labels.values()) for case in cases}) - len(shown):
+        words.append(f"{left} of {left + len(shown)} settings not trained yet")
+    return ", ".join(words)
+
+
 def _seeds_note(cases: Sequence[Case], rows: Sequence[dict]) -> str:
     """How many trainings each case has, and which case has none yet."""
     by_case = (
@@ -343,8 +367,8 @@ def new_axes(columns: int = 1, width: float = 5.6) -> Sequence[Any]:
 
 
 def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and line of every label."""
-    colours = iter(_COLOURS)
+    """Colour, line and marker of every label."""
+    colours, markers = iter(_COLOURS), itertools.cycle("osD^vPX")
     result = {}
     for label in dict.fromkeys(labels):
         own = next((c for k, c in _OWN_COLOURS.items() if label.startswith(k)), None)
@@ -352,6 +376,7 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
         result[label] = {
             "color": own or next(colours, "#666666"),
             "linestyle": "--" if loose else "-",
+            "marker": next(markers),
         }
     return result
 
@@ -381,12 +406,71 @@ def draw_curves(
         places = [row[x] for row in own]
         middle = [row["accuracy_mean"] for row in own]
         end = next(e for row in reversed(own) if (e := row["epsilon"]) is not None)
-        price = f" (ε {short(end)})" if math.isfinite(end) else " (no privacy)"
+        price = f"ε {short(end)}" if math.isfinite(end) else "no privacy"
+        # Markers at other places for each curve: some lie on top of each other.
+        each = max(1, len(own) // 6)
+        first = list(shown).index(label) * each // len(shown)
+        (line,) = axes.plot(
+            places,
+            middle,
+            label=f"{label} ({price}): {told(own[-1])}",
+            linewidth=1.6,
+            markersize=4.5,
+            markevery=(first, each),
+            **style,
+        )
         # A curve that is the beginning of a longer one would be hidden by it.
-        (line,) = axes.plot(places, middle, label=label + price, linewidth=1.8, **style)
         line.set_zorder(2 + 1 / (1 + len(own)))
-        axes.plot(places[-1:], middle[-1:], "o", markersize=4, color=style["color"])
+        axes.plot(places[-1:], middle[-1:], style["marker"], color=style["color"])
         draw_band(axes, own, style["color"], x)
+
+
+def differences(rows: Sequence[dict], key: str, base: str) -> list[dict]:
+    """Accuracy above the base's at the same seed and epoch, without what lacks one.
+
+    Equal seeds are equal initial weights: their differences spread less than the
+    accuracies do.
+    """
+    bases = {
+        (row["seed"], row["epoch"]): row["accuracy"]
+        for row in rows
+        if row[key] == base and row["epoch"] is not None
+    }
+    return [
+        {**row, "accuracy": row["accuracy"] - bases[row["seed"], row["epoch"]]}
+        for row in rows
+        if row[key] != base and (row["seed"], row["epoch"]) in bases
+    ]
+
+
+def draw_differences(axes: Any, rows: Sequence[dict], key: str, base: str) -> None:
+    """Means of `differences` over epochs, in points, with their deviations.
+
+    Args:
+        axes: Where to.
+        rows: From `run_cases`.
+        key: The column that names a curve.
+        base: The curve that the others are compared with.
+    """
+    looks = styles([row[key] for row in rows])
+    means = mean_curves(differences(rows, key, base), [key])
+    shown = dict.fromkeys(row[key] for row in means)
+    for number, label in enumerate(shown):
+        own = sorted((r for r in means if r[key] == label), key=lambda r: r["epoch"])
+        # At most ten bars a curve, side by side.
+        own = own[:: -max(1, len(own) // 10)][::-1]
+        apart = (own[-1]["epoch"] - own[0]["epoch"]) / max(1, 12 * len(own))
+        axes.errorbar(
+            [row["epoch"] + apart * (number - len(shown) / 2) for row in own],
+            [100 * row["accuracy_mean"] for row in own],
+            yerr=[100 * (row["accuracy_std"] or 0.0) for row in own],
+            label=label,
+            markersize=4.5,
+            capsize=2,
+            linewidth=1.2,
+            **looks[label],
+        )
+    axes.axhline(0, color="#333333", linewidth=0.8)
 
 
 def draw_band(axes: Any, means: Sequence[dict], colour: str, x: str = "epoch") -> None:
@@ -394,9 +478,8 @@ def draw_band(axes: Any, means: Sequence[dict], colour: str, x: str = "epoch") -
     middle = np.array([row["accuracy_mean"] for row in means])
     error = np.array([row["accuracy_std"] or 0.0 for row in means])
     places = [row[x] for row in means]
-    axes.fill_between(
-        places, middle - error, middle + error, color=colour, alpha=0.18, linewidth=0
-    )
+    low, high = np.clip([middle - error, middle + error], 0.0, 1.0)
+    axes.fill_between(places, low, high, color=colour, alpha=0.14, linewidth=0)
 
 
 def draw_points(axes: Any, summary: Sequence[dict], key: str, x: str) -> None:
@@ -408,8 +491,7 @@ def draw_points(axes: Any, summary: Sequence[dict], key: str, x: str) -> None:
             [row["accuracy_mean"] for row in own],
             yerr=[row["accuracy_std"] or 0.0 for row in own],
             label=label,
-            marker="o",
-            markersize=4,
+            markersize=4.5,
             capsize=3,
             linewidth=1.6,
             **style,
@@ -417,17 +499,24 @@ def draw_points(axes: Any, summary: Sequence[dict], key: str, x: str) -> None:
 
 
 def finish(
-    axes: Any, title: str, xlabel: str, ylabel: str = "test accuracy", **legend: Any
+    axes: Any,
+    title: str,
+    xlabel: str,
+    ylabel: str = "test accuracy",
+    size: str = "",
+    **legend: Any,
 ) -> None:
-    """Title, labels and legend; accuracies in percent."""
-    axes.set_title(title, fontsize=11)
+    """Title with the size of what is drawn, labels, legend; accuracies in percent."""
+    axes.set_title(f"{title}\n{size}" if size else title, fontsize=11)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    if ylabel == "test accuracy":
-        from matplotlib.ticker import PercentFormatter
+    for axis, label in ((axes.xaxis, xlabel), (axes.yaxis, ylabel)):
+        if label.startswith(("accuracy", "test accuracy")):
+            from matplotlib.ticker import PercentFormatter
 
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend(**{"fontsize": 8, "frameon": False, **legend})
+            axis.set_major_formatter(PercentFormatter(1.0))
+            axis.get_major_locator().set_params(nbins=6)
+    axes.legend(**{"fontsize": 8, "framealpha": 0.8, "edgecolor": "none", **legend})
 
 
 def log_axis(axes: Any, ticks: Sequence[float]) -> None:
@@ -471,11 +560,14 @@ def write(
 ) -> None:
     """Writes CSV, PNG and the paragraph with its command, and prints the latter."""
     directory = arguments.output_dir
-    with open(directory / f"{name}.csv", "w", newline="") as file:
+    # Another process may read the table of learning rates meanwhile.
+    unfinished = directory / f"{name}.{os.getpid()}.part"
+    with open(unfinished, "w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=rows[0], lineterminator="\n")
         writer.writeheader()
         for row in rows:
             writer.writerow({k: _rounded(v) for k, v in row.items()})
+    unfinished.replace(directory / f"{name}.csv")
     figure.savefig(directory / f"{name}.png", dpi=150)
     text = textwrap.fill(" ".join(paragraph.split()), 88)
     (directory / f"{name}.md").write_text(f"{text}\n\nCommand: {arguments.command}\n")

@@ -118,7 +118,8 @@ def make_nasr(arguments: argparse.Namespace) -> None:
 
     shifts = np.linspace(0, 2, 5 if arguments.fast else 21)
     for name, style in common.styles(NOISES).items():
-        right.plot(name, shifts, log_moments(noise.get(name), shifts), **style)
+        line = {**style, "marker": None}
+        right.plot(name, shifts, log_moments(noise.get(name), shifts), **line)
     common.finish(
         right.axes,
         "Lemma 5: why boxes cost no more than their corners",

@@ -151,7 +151,9 @@ def best_within(rows: list[dict]) -> tuple[list[float], np.ndarray]:
     return [row["epsilon"] for row in means], best
 
 
-def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) -> None:
+def figures_2_and_3(
+    arguments, data, paper: str, rows: list[dict], size: str, tag: str
+) -> None:
     """Accuracy against proven epsilon, for a constant number of epochs and the best."""
     rows = [row for row in rows if row["method"] != UNDENOISED and row["epoch"]]
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -165,7 +167,8 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
         if method not in methods:
             continue
         own = [row for row in rows if row["method"] == method]
-        right.step(*best_within(own), where="post", label=method, **style)
+        line = {**style, "marker": None}
+        right.step(*best_within(own), where="post", label=method, **line)
     name = common.title_of(data, paper)
     for axes, figure, point in zip((left, right), (2, 3), PAPER[paper], strict=True):
         if not arguments.fast:
@@ -174,7 +177,7 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
             common.mark(axes, *claimed, "paper: DP-SGD", colour="#333333")
         how = "constant epochs" if figure == 2 else "best of all"
         title = f"Nasr et al., Figure {figure}: {how} ({name})"
-        common.finish(axes, title, "proven ε")
+        common.finish(axes, title, "proven ε", size=tag, loc="lower right")
     by_method = "; ".join(
         f"{method} "
         + ", ".join(
@@ -203,15 +206,9 @@ def figures_2_and_3(arguments, data, paper: str, rows: list[dict], size: str) ->
     )
 
 
-def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> None:
-    """Trajectories at the paper's pair of noises; steps to reach an accuracy."""
-    rows = [
-        row for row in rows if row["noise"] == PAIR[row["method"]] and row["lot"] == LOT
-    ]
-    if not rows:
-        return
+def draw_4_5_7(rows: list[dict], name: str, tag: str):
+    """Trajectories, and steps to reach an accuracy; returns the figure."""
     left, middle, right = common.new_axes(3, width=5)
-    name = common.title_of(data, paper)
     title = f"Nasr et al., Figure {{}} ({name})"
     parts = (
         (left, 4, [row for row in rows if row["method"] != UNDENOISED]),
@@ -220,10 +217,10 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
     for axes, figure, own in parts:
         common.draw_curves(axes, own, "method", "step", among=list(METHODS))
         if own:
-            common.finish(axes, title.format(figure), "step", loc="lower right")
-    curves = {}
-    for row in common.mean_curves(rows, ["method"], "step"):
-        curves.setdefault(row["method"], []).append((row["step"], row["accuracy_mean"]))
+            common.finish(
+                axes, title.format(figure), "step", size=tag, loc="lower right"
+            )
+    curves = means_by_method(rows)
     highest = min(max(a for _, a in curve) for curve in curves.values())
     lowest = min(curve[0][1] for curve in curves.values())
     # All have passed less at the first evaluation.
@@ -235,8 +232,30 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
             next(step for step, accuracy in curves[method] if accuracy >= level)
             for level in levels
         ]
-        right.plot(levels, needed, marker="o", markersize=4, label=method, **style)
-    common.finish(right, title.format(7), "test accuracy", "steps needed")
+        right.plot(levels, needed, markersize=5, label=method, **style)
+    common.finish(right, title.format(7), "test accuracy", "steps needed", size=tag)
+    return left.figure
+
+
+def means_by_method(rows: list[dict]) -> dict[str, list[tuple[int, float]]]:
+    """Step and mean accuracy of every evaluation."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in common.mean_curves(rows, ["method"], "step"):
+        curves.setdefault(row["method"], []).append((row["step"], row["accuracy_mean"]))
+    return curves
+
+
+def figures_4_5_7(
+    arguments, data, paper: str, rows: list[dict], size: str, tag: str
+) -> None:
+    """Trajectories at the paper's pair of noises; steps to reach an accuracy."""
+    rows = [
+        row for row in rows if row["noise"] == PAIR[row["method"]] and row["lot"] == LOT
+    ]
+    if not rows:
+        return
+    name = common.title_of(data, paper)
+    drawing, curves = draw_4_5_7(rows, name, tag), means_by_method(rows)
     prices = sorted(
         {f"{row['epsilon']:.2f}" for row in common.last_epochs(rows, ["method"])}
     )
@@ -251,7 +270,7 @@ def figures_4_5_7(arguments, data, paper: str, rows: list[dict], size: str) -> N
         arguments,
         f"nasr_figures4_5_7_{paper}",
         common.mean_curves(rows, ["method"], "step"),
-        left.figure,
+        drawing,
         f"""Nasr et al., Figures 4, 5 and 7, {name}: sigma 1.1 (Gaussian) and 1 (Student-t),
         whose proven epsilons are {" and ".join(prices)}. The paper says that
         encoding with denoising is ahead from the first steps, that denoising matters
@@ -296,8 +315,9 @@ def main() -> None:
             continue
         note = tuning.rates_note(arguments, table_of(paper), rates)
         size = common.size_note(data, paper, cases, rows, EPOCHS[paper])
-        figures_2_and_3(arguments, data, paper, rows, f"{note} {size}")
-        figures_4_5_7(arguments, data, paper, rows, f"{note} {size}")
+        tag = common.size_tag(data, paper, cases, rows, EPOCHS[paper])
+        figures_2_and_3(arguments, data, paper, rows, f"{note} {size}", tag)
+        figures_4_5_7(arguments, data, paper, rows, f"{note} {size}", tag)
 
 
 if __name__ == "__main__":

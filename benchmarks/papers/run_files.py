@@ -4,16 +4,20 @@
   training. Small, and meant to be committed as trainings end.
 - `Checkpoint`, below `--cache-dir`: weights, optimizer state with its ledger, and the
   curve so far. Its files stay on the machine.
+
+Several processes may work on the same files: `claimed` gives a training to one of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +70,9 @@ class FinishedRuns:
     def __init__(self, path: Path | None):
         self._path = path
         self._curves: dict[Identity, list[dict]] = {}
-        self._read()
+        # Those that were added here, with all their digits.
+        self._own: dict[Identity, list[dict]] = {}
+        self.read_again()
 
     def curve(self, identity: Identity, epochs: int) -> list[dict] | None:
         """The evaluations of the first epochs, if that many are finished."""
@@ -74,11 +80,15 @@ class FinishedRuns:
 
     def add(self, identity: Identity, curve: Sequence[dict]) -> None:
         """Adds a training, or puts it in place of a shorter one."""
-        self._read()  # Another command may have finished one.
-        self._curves[identity] = list(curve)
+        self._own[identity] = self._curves[identity] = list(curve)
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(self._path.parent):
+            self.read_again()  # Another process may have finished one.
+            self._write()
+
+    def _write(self) -> None:
         unfinished = self._path.with_suffix(".part")
         with open(unfinished, "w", newline="") as file:
             writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
@@ -92,7 +102,8 @@ class FinishedRuns:
                     settings = ""
         _replace(unfinished, self._path)
 
-    def _read(self) -> None:
+    def read_again(self) -> None:
+        """Reads what other processes have finished."""
         if self._path is None or not self._path.exists():
             return
         self._curves = {}
@@ -109,6 +120,9 @@ class FinishedRuns:
                         if name != "seed"
                     }
                 )
+        for identity, curve in self._own.items():
+            if len(curve) >= len(self._curves.get(identity, ())):
+                self._curves[identity] = curve
 
 
 def first_epochs(curve: Sequence[dict], epochs: int) -> list[dict] | None:
@@ -128,6 +142,44 @@ def _replace(source: Path, target: Path) -> None:
     with open(source, "rb") as file:
         os.fsync(file.fileno())
     source.replace(target)
+
+
+# Several processes --------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _locked(path: Path, wait: bool = True) -> Iterator[bool]:
+    """Holds a file or a folder, or yields false; a kill lets go of it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def claimed(directory: Path | None, wait: bool = False) -> Iterator[bool]:
+    """Takes a training; yields false if another process has it.
+
+    Args:
+        directory: Of its checkpoint, or `None` where nothing is shared.
+        wait: Waits until the other process has finished it, or was killed.
+    """
+    if directory is None:
+        yield True
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the folder, which goes away when the training is finished.
+    lock = directory.with_suffix(".lock")
+    lock.touch()
+    with _locked(lock, wait) as mine:
+        yield mine
 
 
 # Unfinished trainings -----------------------------------------------------

@@ -8,6 +8,9 @@ each shorter one, so that epsilon 4 is the first part of epsilon 8. What a kill 
 is the epoch at hand. Its updates are drawn anew, with new lots and new noise, and the
 ledger goes on from the saved one: nobody has seen what was lost, and no update that is
 left is missing in epsilon.
+
+The same command may run several times at once: each process takes trainings that no
+other one has (`run_all --jobs`).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from benchmarks.papers.run_files import (
     Checkpoint,
     FinishedRuns,
     Identity,
+    claimed,
     first_epochs,
 )
 
@@ -102,11 +106,13 @@ def run_cases(
     data: Any,
     cases: Sequence[Case],
     seeds: Sequence[int] | None = None,
+    wait: bool = False,
 ) -> list[dict[str, Any]]:
     """Trains every case with every seed, or takes what was trained before.
 
     With `--finished-only` nothing is trained: rows are those of finished trainings.
     With `--plan` the missing ones are listed, and with `--measure` timed as well.
+    What another process is training is left to it, and missing in the rows.
 
     Args:
         arguments: Of the script.
@@ -114,6 +120,7 @@ def run_cases(
         data: A `DataSet`, or a function that makes one from the seed.
         cases: What to train.
         seeds: By default `range(arguments.seeds)`.
+        wait: Waits for what other processes train, and trains what they give up.
 
     Returns:
         One row for each evaluation: the labels, the seed, epoch (`None` between
@@ -125,30 +132,31 @@ def run_cases(
     # Seed by seed: the figure has all its curves as early as possible.
     pairs = [(case, seed) for seed in seeds for case in cases]
     data_of = data if callable(data) else lambda seed: data
-    curves, missing = {}, []
-    for case, seed in pairs:
-        curve = finished.curve(case.identity(data_of(seed), seed), case.epochs)
-        if curve is None:
-            missing.append((case, seed))
-        else:
-            curves[id(case), seed] = curve
+
+    def curve_of(case: Case, seed: int) -> list[dict] | None:
+        return finished.curve(case.identity(data_of(seed), seed), case.epochs)
+
+    missing = [pair for pair in pairs if curve_of(*pair) is None]
     if arguments.plan or arguments.measure:
         _print_plan(arguments, store, missing, len(pairs), data_of)
     elif not arguments.finished_only:
+        left_to_others = []
         for number, (case, seed) in enumerate(missing):
-            print(
+            title = (
                 f"[{number + 1}/{len(missing)}] {case.name}, seed {seed} "
-                f"({len(pairs) - len(missing)} of {len(pairs)} finished before)",
-                flush=True,
+                f"({len(pairs) - len(missing)} of {len(pairs)} finished before)"
             )
-            curves[id(case), seed] = _train(
-                arguments, store, finished, data_of(seed), case, seed
-            )
+            if not _train(arguments, store, finished, data_of(seed), case, seed, title):
+                left_to_others.append((case, seed, title))
+        for case, seed, title in left_to_others if wait else ():
+            _train(arguments, store, finished, data_of(seed), case, seed, title, wait)
+        finished.read_again()
+    curves = {(id(case), seed): curve_of(case, seed) or () for case, seed in pairs}
     return [
         {**case.labels, "seed": seed, **point}
         for case in cases
         for seed in seeds
-        for point in curves.get((id(case), seed), ())
+        for point in curves[id(case), seed]
     ]
 
 
@@ -185,29 +193,32 @@ def _train(
     data: Any,
     case: Case,
     seed: int,
-) -> list[dict]:
-    """The curve of one training, which is finished after it."""
+    title: str,
+    wait: bool = False,
+) -> bool:
+    """Finishes one training; false if another process is at it."""
     identity = case.identity(data, seed)
-    curve = finished.curve(identity, case.epochs)
-    if curve is not None:  # Another case of the figure is the same training.
-        return curve
-    checkpoint = Checkpoint(
-        None
-        if arguments.fast
-        else arguments.cache_dir / store / f"{identity.run}_{seed}"
-    )
-    saved = checkpoint.read()
-    curve = first_epochs(saved, case.epochs)
-    if curve is None:
-        # Compiling takes longer than the few steps of fast mode.
-        jit = False if arguments.fast else "auto"
-        curve = fit(data, case, seed, jit, checkpoint)
-        finished.add(identity, curve)
-        checkpoint.remove()
-    else:
-        # A longer training is on its way: its first epochs are finished.
-        finished.add(identity, curve)
-    return curve
+    directory = arguments.cache_dir / store / f"{identity.run}_{seed}"
+    checkpoint = Checkpoint(None if arguments.fast else directory)
+    with claimed(None if arguments.fast else directory, wait) as mine:
+        if not mine:
+            return False
+        finished.read_again()
+        if finished.curve(identity, case.epochs) is not None:
+            return True  # Another case of the figure is the same, or another process.
+        print(title, flush=True)
+        saved = checkpoint.read()
+        curve = first_epochs(saved, case.epochs)
+        if curve is None:
+            # Compiling takes longer than the few steps of fast mode.
+            jit = False if arguments.fast else "auto"
+            curve = fit(data, case, seed, jit, checkpoint)
+            finished.add(identity, curve)
+            checkpoint.remove()
+        else:
+            # A longer training is on its way: its first epochs are finished.
+            finished.add(identity, curve)
+    return True
 
 
 def fit(

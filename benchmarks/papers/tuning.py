@@ -61,7 +61,7 @@ def tune(
         ]
         # One seed: a table to choose by, not a result.
         store = f"learning_rates_{name}"
-        rows = run_cases(arguments, store, part, cases, seeds=[0])
+        rows = run_cases(arguments, store, part, cases, seeds=[0], wait=True)
         return [row for row in rows if row["epoch"] == epochs]
 
     listing = arguments.plan or arguments.measure
@@ -115,15 +115,22 @@ def _write(
         own.sort(key=lambda row: row["learning_rate"])
         rates = [row["learning_rate"] for row in own]
         accuracies = [row["accuracy"] for row in own]
-        axes.plot(rates, accuracies, marker="o", label=method, **style)
+        axes.plot(rates, accuracies, label=method, **style)
         best = max(own, key=lambda row: row["accuracy"])
         at_edge = " (the end of the search)" if _beyond(own, rates) else ""
         reports.append(
             f"{method} {best['learning_rate']:g}, {best['accuracy']:.1%}{at_edge}"
         )
-    axes.set_xscale("log", base=2)
-    title = f"after {epochs} epochs, {len(part.x_test):,} held out training images"
-    common.finish(axes, title, "learning rate", "accuracy on held out images")
+    common.log_axis(axes, sorted({row["learning_rate"] for row in table}))
+    size = f"after {epochs} epochs, {len(part.x_test):,} held out training images"
+    title = f"Learning rates ({name.replace('_', ', ')})"
+    common.finish(
+        axes,
+        title,
+        "learning rate",
+        "accuracy on held out images",
+        size=f"{size}, 1 seed",
+    )
     common.write(
         arguments,
         f"learning_rates_{name}",

@@ -287,19 +287,23 @@ def make_part(arguments: argparse.Namespace, part: str, data) -> None:
         return
     keys = list(cases[0].labels)
     summary = common.last_epochs(rows, keys)
-    (axes,) = common.new_axes(width=6.2)
+    name = common.title_of(data, setting.data)
+    title = f"Xiang et al., Figure {part} ({name})"
+    tag = common.size_tag(
+        *(data, setting.data, cases, rows, figure.setting.epochs),
+        EXAMPLES.get(setting.data),
+    )
     if figure.varies is None:
-        common.draw_curves(axes, rows, "method")
-        xlabel = "epoch"
+        drawing = draw_epochs(rows, title, tag)
     else:
+        (axes,) = common.new_axes(width=6.2)
         # Methods as printed stand at their published epsilon.
         x = column(figure)
         common.draw_points(axes, summary, "method", x)
         if figure.varies != "pruning":
             common.log_axis(axes, sorted({row[x] for row in summary}))
-        xlabel = NAMES[figure.varies]
-    name = common.title_of(data, setting.data)
-    common.finish(axes, f"Xiang et al., Figure {part} ({name})", xlabel)
+        common.finish(axes, title, NAMES[figure.varies], size=tag)
+        drawing = axes.figure
     paper_lot = figure.setting.lot
     other = []
     if figure.varies != "lot" and setting.lot != paper_lot:
@@ -316,11 +320,27 @@ def make_part(arguments: argparse.Namespace, part: str, data) -> None:
         arguments,
         f"xiang_figure{part}",
         summary if figure.varies else common.mean_curves(rows, keys),
-        axes.figure,
+        drawing,
         f"""Xiang et al., Figure {part}, {name}. The paper says {figure.says}. Here, at
         the last epoch: {_reports(figure, summary)}. {_reasons(figure, summary)}
         {_bound(settings, summary, examples)} {note} {size}""",
     )
+
+
+def draw_epochs(rows: list[dict], title: str, size: str):
+    """Accuracy over epochs, and private methods over DP-SGD at the same seed."""
+    private = [row for row in rows if row["method"] != "unperturbed"]
+    paired = any(row["method"] == "DP-SGD" for row in rows) and any(
+        row["method"] != "DP-SGD" for row in private
+    )
+    left, *right = common.new_axes(2 if paired else 1, width=6.2)
+    common.draw_curves(left, rows, "method")
+    common.finish(left, title, "epoch", size=size)
+    for axes in right:
+        common.draw_differences(axes, private, "method", "DP-SGD")
+        what = "points above DP-SGD of the same seed"
+        common.finish(axes, "The same over DP-SGD", "epoch", what, size=size)
+    return left.figure
 
 
 def labels_of(figure: Figure, method: str, setting: Setting) -> dict:

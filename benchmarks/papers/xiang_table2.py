@@ -123,6 +123,9 @@ def draw(rows: list[dict]):
     for place, row in zip(places, rows, strict=True):
         text = f" {row['ratio']:.2f}" if row["ratio"] < 100 else f" {row['ratio']:.0f}"
         axes.text(row["ratio_q3"], place - 0.2, text, va="center", fontsize=8)
+        if row["paper_ratio"]:
+            text = f" {row['paper_ratio']:.2f}"
+            axes.text(row["paper_ratio"], place + 0.2, text, va="center", fontsize=8)
     axes.set_yticks(places, [row["variant"] for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")

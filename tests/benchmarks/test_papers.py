@@ -1,15 +1,17 @@
 """The scripts of benchmarks/papers: their outputs, resumption, and limits."""
 
 import csv
+import dataclasses
 import importlib
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import models
-from benchmarks.papers import common, run_all, runs
+from benchmarks.papers import common, redraw, run_all, runs
 from keras_dp_ext.data import load
 from keras_dp_ext.data.sets.data_set import DataSet
 
@@ -95,6 +97,49 @@ def test_size_note_claims_the_papers_size_only_when_nothing_is_missing():
     assert "59 of 60" in common.size_note(full, "mnist", cases, rows_of(3, 59), 60)
 
 
+def test_title_tells_every_shortage():
+    data = load("digits")
+    mnist = dataclasses.replace(data, name="mnist")
+    cases = [case_of("DP-SGD"), case_of("b")]
+    tag = common.size_tag(mnist, "mnist", cases, rows_of(seeds=2, epochs=3), 60)
+    count = f"{len(data.x_train):,} of 60,000 images"
+    missing = "1 of 2 settings not trained yet"
+    assert tag == f"3 of 60 epochs, {count}, 2 seeds, {missing}"
+    full = common.size_tag(data, "mnist", cases[:1], rows_of(seeds=1, epochs=60), 60)
+    assert full == "60 epochs, 1 seed"
+
+
+def test_redrawn_figure_shows_every_row_of_its_csv():
+    rows = redraw.read(redraw.RESULTS / "xiang_figure3a.csv")
+    axes, differences = redraw.xiang_figure3a(rows).axes
+    assert "6 of 60 epochs, 3 seeds" in axes.get_title()
+    methods = {row["method"] for row in rows}
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert len(legend) == len(methods)
+    for row in common.mean_curves(rows, ["method"]):
+        (line,) = (
+            one
+            for one in axes.get_lines()
+            if str(one.get_label()).startswith(f"{row['method']} (")
+        )
+        place = list(line.get_xdata()).index(row["epoch"])
+        assert line.get_ydata()[place] == pytest.approx(row["accuracy_mean"])
+    # The other methods but the unperturbed one.
+    assert len(differences.get_legend().get_texts()) == len(methods) - 2
+
+
+def test_differences_are_those_of_equal_seeds():
+    rows = [
+        {"m": method, "seed": seed, "epoch": 1, "accuracy": accuracy}
+        for method, seed, accuracy in (
+            *(("base", 0, 0.5), ("base", 1, 0.7)),
+            *(("a", 0, 0.6), ("a", 1, 0.9), ("a", 2, 0.1)),
+        )
+    ]
+    found = common.differences(rows, "m", "base")
+    assert [row["accuracy"] for row in found] == pytest.approx([0.1, 0.2])
+
+
 def test_size_note_counts_the_seeds_of_each_method():
     cases = [case_of("DP-SGD"), case_of("encoding"), case_of("tanh")]
     rows = [*rows_of(2, 60), {"method": "tanh", "seed": 0, "epoch": 60}]
@@ -126,6 +171,7 @@ def test_every_script_is_run_by_run_all():
     shared = {
         "common",
         "noise_direction",
+        "redraw",
         "run_all",
         "run_files",
         "runs",
@@ -240,6 +286,27 @@ def test_interrupted_command_goes_on_from_finished_runs(
     text = (tmp_path / "xiang_figure3b.md").read_text().replace("\n", " ")
     assert "64 of 73,257 training examples" in text
     assert "alexnet of width 1 instead of 64" in text
+
+
+def test_jobs_give_every_command_to_each_process_and_share_the_cores(
+    monkeypatch, tmp_path
+):
+    started = []
+
+    def record(command, env, check):
+        started.append((" ".join(command[2:]), env["TF_NUM_INTRAOP_THREADS"]))
+        return types.SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(run_all.subprocess, "run", record)
+    monkeypatch.setattr(run_all.os, "cpu_count", lambda: 4)
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    only = ("--only", "abadi_figure3", "--output-dir", str(tmp_path))
+    argv = ["run_all", "--full", "--jobs", "2", *only]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert run_all.main() == 0
+    commands = [command for command, _ in started]
+    assert len(commands) == 4 and len(set(commands)) == 2
+    assert {threads for _, threads in started} == {"2"}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -341,6 +342,81 @@ def test_figure_of_unfinished_trainings_says_which_are_missing(tmp_path):
     note = common.size_note(data, "mnist", cases, rows, 60)
     assert "1 of 60 epochs" in note and "60 of 60,000 training examples" in note
     assert "Not trained yet: other." in note
+
+
+def claim_of(tmp_path, case: runs.Case, wait: bool = False):
+    identity = case.identity(made_up_data(), 0)
+    folder = tmp_path / "c" / "figure" / f"{identity.run}_0"
+    return run_files.claimed(folder, wait)
+
+
+def test_training_of_another_process_is_left_to_it(tmp_path, capsys):
+    case = make_case(epochs=1)
+    other = make_case(epochs=1, labels={"method": "b"}, settings={"method": "b"})
+    arguments = parse(tmp_path, "--seeds", "1")
+    with claim_of(tmp_path, case) as mine:
+        assert mine
+        rows = runs.run_cases(arguments, "figure", made_up_data(), [case, other])
+    assert [row["method"] for row in rows] == ["b"]
+    assert "DP-SGD, seed" not in capsys.readouterr().out
+    # It is free again.
+    assert len(train(tmp_path, case)) == 1
+
+
+def test_waiting_process_trains_what_another_gives_up(tmp_path):
+    case, held = make_case(epochs=1), threading.Event()
+    given_up = []
+
+    def hold():
+        with claim_of(tmp_path, case) as mine:
+            assert mine
+            held.set()
+            time.sleep(1.0)
+            given_up.append(time.monotonic())
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    arguments = parse(tmp_path, "--seeds", "1")
+    rows = runs.run_cases(arguments, "figure", made_up_data(), [case], wait=True)
+    thread.join()
+    assert len(rows) == 1 and given_up
+
+
+def test_claim_of_a_killed_process_is_free(tmp_path):
+    folder = tmp_path / "store" / "training"
+    holder = subprocess.Popen(
+        [
+            *(sys.executable, "-c"),
+            "import sys, time, pathlib; from benchmarks.papers import run_files\n"
+            "with run_files.claimed(pathlib.Path(sys.argv[1])) as mine:\n"
+            "    print(mine, flush=True); time.sleep(600)",
+            str(folder),
+        ],
+        cwd=Path(common.__file__).parents[2],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"True\n"
+        with run_files.claimed(folder) as mine:
+            assert not mine
+    finally:
+        holder.kill()
+        holder.wait()
+    with run_files.claimed(folder) as mine:
+        assert mine
+
+
+def test_processes_add_to_one_file_of_finished_trainings(tmp_path):
+    train(tmp_path, make_case(epochs=1))
+    first = run_files.FinishedRuns(tmp_path / "runs" / "figure.csv")
+    curve = first.curve(make_case().identity(made_up_data(), 0), 1)
+    files = [run_files.FinishedRuns(tmp_path / "runs" / "new.csv") for _ in range(2)]
+    names = [run_files.Identity(f"method={name}", 0) for name in "ab"]
+    for file, name in zip(files, names, strict=True):
+        file.add(name, curve)
+    files[0].read_again()
+    assert all(files[0].curve(name, 1) for name in names)
 
 
 def test_search_goes_on_beyond_its_edge_and_the_scripts_take_its_best_rate(tmp_path):
