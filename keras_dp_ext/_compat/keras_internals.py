@@ -7,6 +7,8 @@ that was looked at. What is missing is an `IncompatibleVersionError`, never a de
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -167,6 +169,35 @@ def is_writing_backup() -> bool:
         isinstance(frame.f_locals.get("self"), keras.callbacks.BackupAndRestore)
         for frame in _frames(sys._getframe(1))
     )
+
+
+def show_as_it_is(name: str, callbacks: keras.callbacks.CallbackList | None) -> bool:
+    """Lets the progress bar of a running `fit` show a value in place of its average.
+
+    Keras 3.15 shows every value as it is. Keras 3.10 to 3.13 average, but for what is in
+    `Progbar.stateful_metrics`. Relies there on `ProgbarLogger.progbar`, which is `None`
+    until an epoch begins.
+
+    Returns:
+        Whether no progress bar averages the value; no where it cannot be seen.
+    """
+    if _no_bar_averages():
+        return True
+    if callbacks is None:
+        return False
+    for callback in callbacks.callbacks:
+        if isinstance(callback, keras.callbacks.ProgbarLogger):
+            bar = require(callback, "progbar")
+            if bar is None:
+                return False
+            require(bar, "stateful_metrics").add(name)
+    return True
+
+
+@functools.cache
+def _no_bar_averages() -> bool:
+    parameters = inspect.signature(keras.utils.Progbar.__init__).parameters
+    return "stateless_metrics" in parameters
 
 
 # Models ---------------------------------------------------------------------------

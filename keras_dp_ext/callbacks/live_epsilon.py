@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
-
-import keras
 
 
 class LiveEpsilon:
@@ -59,9 +56,3 @@ class LiveEpsilon:
         if made not in self._known:
             self._known[made] = self._epsilon_of(self._releases + made)
         return self._known[made]
-
-
-def progress_bar_shows_values_as_they_are() -> bool:
-    """Older versions of Keras show the average over the epoch: too little."""
-    parameters = inspect.signature(keras.utils.Progbar.__init__).parameters
-    return "stateless_metrics" in parameters

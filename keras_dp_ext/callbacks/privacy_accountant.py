@@ -25,10 +25,7 @@ from keras_dp_ext.accounting.of_model import (
 from keras_dp_ext.accounting.records import LedgerEntry
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling
 from keras_dp_ext.callbacks import acting_on_data, hints, last_settings, statement
-from keras_dp_ext.callbacks.live_epsilon import (
-    LiveEpsilon,
-    progress_bar_shows_values_as_they_are,
-)
+from keras_dp_ext.callbacks.live_epsilon import LiveEpsilon
 from keras_dp_ext.data.sampling.lots import sampling_of_lots
 
 
@@ -144,8 +141,13 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if self._live is not None and logs is not None:
-            logs["epsilon"] = self._live.after(batch, self._limit)
+        live = self._live if logs is not None else None
+        if live and keras_internals.show_as_it_is("epsilon", self._callback_list):
+            # Several steps at once have the index of the first in Keras 3.10, and of
+            # the last in 3.13.
+            steps = getattr(self.model, "steps_per_execution", 1) or 1
+            last = batch - batch % steps + steps - 1
+            logs["epsilon"] = live.after(last, self._limit)
         if self.target_epsilon is None:
             return
         per_execution = self._releases_per_execution()
@@ -232,8 +234,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
     def _live_epsilon(self) -> LiveEpsilon | None:
         """For the progress bar; `None` where it cannot be known beforehand."""
         group = self._optimizer()._claimed_group()
-        known_afterwards = self._mechanism.recorded_events(group) is not None
-        if known_afterwards or not progress_bar_shows_values_as_they_are():
+        if self._mechanism.recorded_events(group) is not None:
             return None
         return LiveEpsilon(
             lambda releases: self._epsilon(releases, "proven"),
