@@ -273,6 +273,18 @@ def test_setup_declares_the_versions_that_are_tested():
         assert re.search(rf"^ +{distribution}>={first},<{end}$", text, re.MULTILINE)
 
 
+def test_the_readme_names_the_versions_that_are_tested():
+    readme = ROOT.parent / "README.md"
+    if not readme.exists():
+        pytest.skip("installed without its sources")
+    ranges = []
+    for first, end in versions.TESTED_VERSIONS.values():
+        major, minor = end.split(".")
+        ranges.append(f"{first} to {major}.{int(minor) - 1}")
+    stated = "TensorFlow {} and Keras {}".format(*ranges)
+    assert f"tested with {stated};" in readme.read_text()
+
+
 def test_versions_are_checked_where_tensorflow_is_needed_and_not_before():
     code = (
         "import importlib.metadata as m, sys; real = m.version\n"
