@@ -155,10 +155,10 @@ def _rounding_table(results: dict[str, Any], shown: dict[str, Case]) -> str:
     )
 
 
-def _first_sentences(message: str, most: int = 300) -> str:
+def _first_sentences(message: str, most: int = 900) -> str:
     """As many whole sentences as fit, on one line."""
     text = ""
-    for sentence in " ".join(message.split()).split(". "):
+    for sentence in " ".join(message.partition(" (variables: ")[0].split()).split(". "):
         if text and len(text) + len(sentence) > most:
             break
         text += sentence.rstrip(".") + ". "

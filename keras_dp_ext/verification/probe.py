@@ -40,7 +40,7 @@ from keras_dp_ext.verification.progress import Progress
 from keras_dp_ext.verification.row_analysis.analyse import analyse
 from keras_dp_ext.verification.synthetic_batches import SyntheticBatches, domains
 from keras_dp_ext.verification.variable_copies import VariableCopies
-from keras_dp_ext.verification.vocabularies import vocabulary_of
+from keras_dp_ext.verification.vocabularies import numbers_of, vocabulary_of
 
 if TYPE_CHECKING:
     from keras_dp_ext.verification.synthetic_batches import Domain
@@ -116,10 +116,11 @@ class Probe:
             )
             functions.use(copies)
             vocabulary = vocabulary_of(functions.forward)
+            numbers = numbers_of(functions.forward, self._sources)
             if not any(
                 self._passes(functions, copies, domain, batch, verdict)
                 for batch in self._batch_sizes(verdict.is_proven)
-                for domain in domains(self._sources, vocabulary)
+                for domain in domains(self._sources, vocabulary, numbers)
             ):
                 raise probe_errors.no_usable_inputs_error(self._sources)
             if verdict.hidden:

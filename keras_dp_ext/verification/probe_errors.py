@@ -16,6 +16,38 @@ _BY_ITSELF = (
     "such a gradient counts as zero."
 )
 
+# By a part of the op's name: what the layers and functions of others do to a batch.
+_REMEDIES = {
+    "mel_spectrogram": (
+        "Keras' MelSpectrogram cuts off at `top_db` below the loudest value of the whole "
+        "batch. Pass `power_to_db=False`, and write "
+        "`x = 10 * ops.log10(ops.maximum(x, 1e-10))` behind it"
+    ),
+    "attn_mask_layer": (
+        "KerasHub's XLNet reshapes `padding_mask` to [time, batch] where it should "
+        "transpose it, so that examples get each other's masks. Call the backbone with "
+        "`padding_mask=keras.ops.ones_like(token_ids)`, or take another one"
+    ),
+    "matrix_exponential": (
+        "`tf.linalg.expm` looks at the largest matrix of the batch, and one that is not "
+        "finite spoils all others. Square a fixed number of times instead: `y = x / 64; "
+        "y = ops.eye(n) + y + y @ y / 2 + y @ y @ y / 6`, then six times `y = y @ y`"
+    ),
+    "clip_by_global_norm": (
+        "clip each example by itself: `tf.clip_by_norm(x, c, axes=[-1])`, with all axes "
+        "but the first one"
+    ),
+}
+
+# Of examples with each other, in a loss: similarities.
+_PRODUCTS = ("BatchMatMulV2", "BatchMatMulV3", "Einsum", "MatMul")
+_COMPARES = (
+    "a loss that compares the examples of a batch with each other (contrastive, "
+    "negatives from the batch) has no gradient per example. Let each row of the data "
+    "bring its own pair, triplet or negatives, and compare these only; or compare with "
+    "public anchors, or with other views of the same example"
+)
+
 _SEEDS = "Use `keras.random` with a `keras.random.SeedGenerator`"
 
 
@@ -84,7 +116,8 @@ def mixing_error(
     if op is not None:
         where = f"op `{op.name}` ({op.type})"
     elif finding is not None:
-        where, remedy = str(finding).rstrip("."), _BY_ITSELF
+        where, remedy = str(finding).rstrip("."), _known_remedy(finding.path)
+        remedy = remedy or _BY_ITSELF
     return ValueError(
         f"The model mixes the examples of a batch: {what} of one example "
         f"depends on the other examples. First seen at {where}. Such a model "
@@ -123,8 +156,12 @@ def _remedy(op: tf.Operation | None) -> str:
             "pad to a fixed length (`output_sequence_length=...`) instead of the "
             "longest text of the batch"
         )
+    if (known := _known_remedy(path)) is not None:
+        return known
     if "loss" in path or "entropy" in path or "compile_loss" in path:
-        return _remedy(None)
+        return _COMPARES if kind in _PRODUCTS else _remedy(None)
+    if kind in _PRODUCTS and "/" not in path:
+        return _COMPARES
     return (
         "compute nothing over the batch axis in this layer: no mean, maximum, sum, "
         "sort or comparison of examples. Statistics over the other axes are fine "
@@ -132,12 +169,17 @@ def _remedy(op: tf.Operation | None) -> str:
     )
 
 
+def _known_remedy(path: str) -> str | None:
+    found = (text for part, text in _REMEDIES.items() if part in path.lower())
+    return next(found, None)
+
+
 def hidden_mixing_error(finding: Any) -> ValueError:
     return ValueError(
         f"The model may mix the examples of a batch: {finding} Made-up batches did not "
         "show it, but a condition or a small factor can hide it from them, and for "
         "other data one example would change the gradients of all. Nothing was "
-        f"trained. What to do: {_BY_ITSELF}"
+        f"trained. What to do: {_known_remedy(finding.path) or _BY_ITSELF}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,10 @@ import tensorflow as tf
 # Likely to be in the vocabulary of a model of English.
 _WORDS = tuple(b"the a of and to is in it this not good bad".split())
 _MOST_WORDS = 20
+
+# Small enough to be valid tokens or classes of any model, and classes from 1.
+_FROM_0 = (0, 1, 3)
+_FROM_1 = (1, 2, 4)
 
 # Of an axis whose length the graph does not tell: too small for a deep stack of
 # convolutions, or too long for a table of positions, so several are tried.
@@ -27,26 +31,29 @@ class Domain:
     Attributes:
         length: Of every axis, but the first, that is not known.
         positive: Draws floats from (0.1, 0.9) instead of the normal distribution.
-        least: The least integer, for each source: tokens, classes.
+        integers: Two and a third one above them, for each source: tokens, classes.
         words: Of which texts consist.
         most_words: In one text.
     """
 
     length: int = 3
     positive: bool = False
-    least: tuple[int, ...] = ()
+    integers: tuple[tuple[int, int, int], ...] = ()
     words: tuple[bytes, ...] = _WORDS
     most_words: int = _MOST_WORDS
 
 
 def domains(
-    sources: Sequence[tf.Tensor], vocabulary: Sequence[bytes] = ()
+    sources: Sequence[tf.Tensor],
+    vocabulary: Sequence[bytes] = (),
+    numbers: Mapping[int, Sequence[int]] | None = None,
 ) -> Iterator[Domain]:
     """From what almost every model accepts to what few need.
 
     Args:
         sources: The tensors through which data enters.
         vocabulary: Words that tables of the model know.
+        numbers: By the number of a source, the integers that its table knows.
     """
     sources = list(sources)
     unknown = any(None in source.shape[1:].as_list() for source in sources)
@@ -55,20 +62,34 @@ def domains(
     if vocabulary and any(source.dtype == tf.string for source in sources):
         known = tuple(vocabulary)
         texts += [(known, _MOST_WORDS), (known, 1)]
-    integers = [n for n, source in enumerate(sources) if source.dtype.is_integer]
-    zeros = (0,) * len(sources)
-    # Classes that are counted from 1, in one input or in all of them.
-    leasts = [zeros, *(_one_at([n], zeros) for n in integers)]
-    if len(integers) > 1:
-        leasts.append(_one_at(integers, zeros))
-    for least, (words, most), length, positive in itertools.product(
-        leasts, texts, lengths, (False, True)
+    for integers, (words, most), length, positive in itertools.product(
+        _integers(sources, numbers or {}), texts, lengths, (False, True)
     ):
-        yield Domain(length, positive, least, words, most)
+        yield Domain(length, positive, integers, words, most)
 
 
-def _one_at(numbers: Sequence[int], zeros: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(1 if n in numbers else zero for n, zero in enumerate(zeros))
+def _integers(
+    sources: Sequence[tf.Tensor], numbers: Mapping[int, Sequence[int]]
+) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    """Classes from 0, those of one input or of all from 1; then what tables know."""
+    for known in [{}, numbers] if numbers else [{}]:
+        first = [_FROM_0] * len(sources)
+        for number, entries in known.items():
+            low, *others = sorted(entries)[:3]
+            first[number] = (low, others[0], others[-1])
+        counted = [
+            number
+            for number, source in enumerate(sources)
+            if source.dtype.is_integer and number not in known
+        ]
+        choices = [[], *([number] for number in counted)]
+        if len(counted) > 1:
+            choices.append(counted)
+        for chosen in choices:
+            yield tuple(
+                _FROM_1 if number in chosen else entries
+                for number, entries in enumerate(first)
+            )
 
 
 class SyntheticBatches:
@@ -95,7 +116,7 @@ class SyntheticBatches:
         self._group = group
         self._generator = generator
         self._domain = domain
-        self._least = domain.least or (0,) * len(self._sources)
+        self._integers = domain.integers or (_FROM_0,) * len(self._sources)
 
     @property
     def have_floats(self) -> bool:
@@ -104,19 +125,18 @@ class SyntheticBatches:
     def draw(self, scale: float = 1.0) -> list[tf.Tensor]:
         """A batch; floats are multiplied by `scale`, which may be NaN or infinite."""
         return [
-            self._values(source, scale, least)
-            for source, least in zip(self._sources, self._least, strict=True)
+            self._values(source, scale, integers)
+            for source, integers in zip(self._sources, self._integers, strict=True)
         ]
 
-    def _values(self, source: tf.Tensor, scale: float, least: int) -> tf.Tensor:
+    def _values(self, source: tf.Tensor, scale: float, integers: Any) -> tf.Tensor:
         generator, shape = self._generator, self._shape(source)
         if source.dtype == tf.string:
             return self._sentences(shape, 1, self._domain.most_words)
         if source.dtype == tf.bool:
             values = generator.integers(0, 2, shape).astype(bool)
         elif not source.dtype.is_floating and not source.dtype.is_complex:
-            # Small enough to be a valid token or class of any model.
-            values = least + generator.integers(0, 2, shape)
+            values = generator.choice(integers[:2], shape)
         elif self._domain.positive:
             values = scale * generator.uniform(0.1, 0.9, shape)
         else:
@@ -140,8 +160,8 @@ class SyntheticBatches:
         their opposite instead.
         """
         return [
-            self._mix(value, _opposite(value, other, least), kept)
-            for value, other, least in zip(data, others, self._least, strict=True)
+            self._mix(value, _opposite(value, other, integers), kept)
+            for value, other, integers in zip(data, others, self._integers, strict=True)
         ]
 
     def _mix(self, values: tf.Tensor, others: tf.Tensor, kept: np.ndarray) -> tf.Tensor:
@@ -158,16 +178,16 @@ class SyntheticBatches:
         do random sentences their greatest length. One input at a time: what is a
         valid token may be no valid class.
         """
-        for number, (source, least) in enumerate(
-            zip(self._sources, self._least, strict=True)
+        for number, (source, (low, middle, high)) in enumerate(
+            zip(self._sources, self._integers, strict=True)
         ):
             if source.dtype == tf.string:
                 shape, most = self._shape(source), self._domain.most_words
                 base = self._sentences(shape, min(2, most), min(3, most))
                 moved = [self._sentences(shape, size, size) for size in (1, most)]
             elif source.dtype.is_integer:
-                base = (least + 1) * tf.ones_like(data[number])
-                moved = [base - 1, base + 2]
+                ones = tf.ones_like(data[number])
+                base, *moved = (ones * entry for entry in (middle, low, high))
             else:
                 continue
             for others in moved:
@@ -183,9 +203,9 @@ class SyntheticBatches:
         return tf.reshape(tf.constant(sentences, tf.string), shape)
 
 
-def _opposite(value: tf.Tensor, other: tf.Tensor, least: int) -> tf.Tensor:
+def _opposite(value: tf.Tensor, other: tf.Tensor, integers: Any) -> tf.Tensor:
     if value.dtype.is_integer:
-        return 2 * least + 1 - value
+        return integers[0] + integers[1] - value
     return tf.logical_not(value) if value.dtype == tf.bool else other
 
 

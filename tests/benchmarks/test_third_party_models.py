@@ -44,7 +44,6 @@ MIXING = {
     "BatchNormalization that trains": "GroupNormalization",
     "audio, mel spectrogram": "mix",
     "CLIPBackbone, contrastive": "mix",
-    "table preprocessed in the model": "SparseCross",  # HashedCrossing.
     "XLNetBackbone": "mix",  # It reshapes its mask where it should transpose it.
 }
 

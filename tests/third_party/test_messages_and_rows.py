@@ -131,16 +131,95 @@ class ClippedTogether(L.Layer):
         return tf.clip_by_global_norm([x], 1.0)[0][0]
 
 
-@pytest.mark.parametrize("layer", [Exponential, ClippedTogether])
-def test_what_looks_at_the_whole_batch_is_refused_with_its_name(layer):
-    """`expm` repeats its squarings until the largest matrix of the batch is done."""
-    model = keras.Sequential([keras.Input((5,)), L.Dense(4), layer(), L.Dense(1)])
+class ExponentialOfEach(L.Layer):
+    """As the refusal of `expm` says."""
+
+    def call(self, x):
+        y = ops.reshape(x, (-1, 2, 2)) / 64
+        y = ops.eye(2) + y + y @ y / 2 + y @ y @ y / 6
+        for _ in range(6):
+            y = y @ y
+        return ops.reshape(y, (-1, 4))
+
+
+class ClippedEach(L.Layer):
+    def call(self, x):
+        return tf.clip_by_norm(x, 1.0, axes=[-1])
+
+
+def mel(**arguments):
+    return L.MelSpectrogram(
+        fft_length=16, sequence_stride=8, num_mel_bins=4, sampling_rate=100, **arguments
+    )
+
+
+class Decibels(L.Layer):
+    def call(self, x):
+        return 10 * ops.log10(ops.maximum(x, 1e-10))
+
+
+def of_features(*layers):
+    return lambda: keras.Sequential(
+        [keras.Input((5,)), L.Dense(4), *(layer() for layer in layers), L.Dense(1)]
+    )
+
+
+def of_sound(**arguments):
+    return lambda: keras.Sequential(
+        [
+            keras.Input((64,)),
+            mel(**arguments),
+            *([Decibels()] if arguments else []),
+            L.Conv1D(3, 3),
+            L.GlobalAveragePooling1D(),
+            L.Dense(1),
+        ]
+    )
+
+
+# What is refused, what its message says to write, and a model that does it.
+REFUSED = {
+    "expm": (of_features(Exponential), "fixed number", of_features(ExponentialOfEach)),
+    "norm": (of_features(ClippedTogether), "clip_by_norm", of_features(ClippedEach)),
+    "mel": (of_sound(), "power_to_db=False", of_sound(power_to_db=False)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_looks_at_the_whole_batch_is_told_what_to_write(name):
+    """`expm` spoils all matrices if one is infinite; decibels end below the loudest."""
+    build, remedy, as_advised = REFUSED[name]
+    model = build()
+    x, y = numbers(ROWS, *model.input_shape[1:]), numbers(ROWS, 1, seed=1)
     model.compile(private(ROWS), "mse")
     with pytest.raises(ValueError, match=r"mix|decide") as caught:
-        model.fit(batches_of(numbers(ROWS, 5), numbers(ROWS, 1)), verbose=0)
-    message = str(caught.value)
-    assert "What to do" in message and "BatchNorm" not in message
-    assert "exponential" in message or "clipped_together" in message
+        model.fit(batches_of(x, y), verbose=0)
+    _, found, advice = str(caught.value).partition("What to do")
+    assert found and remedy in advice and "BatchNorm" not in advice
+    check_fit(as_advised, x, y, "mse")
+
+
+def test_a_contrastive_loss_is_told_to_compare_rows_with_their_own_negatives():
+    """SimCLR's, whose negatives are the other examples."""
+
+    def among_the_batch(y, z):
+        scores = ops.matmul(z, ops.transpose(z))
+        own = ops.arange(ops.shape(z)[0])
+        return keras.losses.sparse_categorical_crossentropy(own, scores, True)
+
+    model = keras.Sequential([keras.Input((5,)), L.Dense(4)])
+    model.compile(private(ROWS), among_the_batch)
+    with pytest.raises(ValueError, match=r"What to do: .*own pair.*negatives"):
+        model.fit(batches_of(numbers(ROWS, 5), whole(2, ROWS)), verbose=0)
+
+    def among_its_own(y, z):
+        scores = ops.einsum("bd,bkd->bk", z[:, 0], z[:, 1:])
+        return keras.losses.sparse_categorical_crossentropy(y, scores, True)
+
+    def build():
+        return keras.Sequential([keras.Input((4, 5)), L.Dense(4)])
+
+    check_fit(build, numbers(ROWS, 4, 5), whole(1, ROWS), among_its_own)
 
 
 @pytest.mark.parametrize("layer", [L.DepthwiseConv2D, L.SeparableConv2D])
@@ -191,6 +270,23 @@ def test_words_and_classes_of_a_closed_list():
         )
 
     check_fit(build, np.array(words * 2)[:, None], 1 + whole(3, ROWS), loss)
+
+
+def test_numbers_of_a_closed_list():
+    """Two inputs, each with a table of its own, beside classes from 1."""
+
+    def build():
+        inputs = [keras.Input((2,), dtype="int64"), keras.Input((1,), dtype="int32")]
+        codes = {"num_oov_indices": 0, "output_mode": "multi_hot"}
+        a = L.IntegerLookup(vocabulary=[10, 20, 30], **codes)(inputs[0])
+        b = L.IntegerLookup(vocabulary=[-5, 7], **codes)(inputs[1])
+        return keras.Model(inputs, L.Dense(3)(L.Concatenate()([a, b])))
+
+    def loss(y, logits):
+        return keras.losses.sparse_categorical_crossentropy(y - 1, logits, True)
+
+    x = (10 + 10 * whole(3, ROWS, 2), 12 * whole(2, ROWS, 1) - 5)
+    check_fit(build, x, 1 + whole(3, ROWS), loss)
 
 
 def test_a_mean_over_the_tokens_of_the_batch_is_told_what_to_write():

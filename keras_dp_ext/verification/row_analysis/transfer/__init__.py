@@ -5,6 +5,7 @@ from keras_dp_ext.verification.row_analysis.transfer import (  # noqa: F401
     contents,
     contractions,
     control,
+    crosses,
     elementwise,
     joins,
     lists,
