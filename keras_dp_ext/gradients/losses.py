@@ -226,7 +226,9 @@ def _check_is_not_trained(divisor: tf.Tensor) -> None:
                 "The loss is divided by a number that depends on the weights "
                 f"(op {divisor.op.type}, {divisor.op.name}), as in Dice and Tversky "
                 "losses of a whole batch: it ties the examples together, and "
-                f"without it another loss would be trained. {_HINT}"
+                f"without it another loss would be trained. {_HINT} Keras' Dice and "
+                "Tversky are those of each example with the axes of an example: "
+                "`keras.losses.Dice(axis=(1, 2, 3))` for images."
             )
         # A comparison (a mask) has no gradient: it counts, it is not trained.
         pending.extend(tensor for tensor in op.inputs if tensor.dtype.is_floating)

@@ -16,6 +16,12 @@ _BY_ITSELF = (
     "such a gradient counts as zero."
 )
 
+_NO_EQUALIZATION = (
+    "Keras' Equalization, and RandAugment with it, counts the colours of the whole "
+    "batch. Use layers that treat each image by itself, such as RandomFlip, "
+    "RandomTranslation, RandomContrast and RandomBrightness"
+)
+
 # By a part of the op's name: what the layers and functions of others do to a batch.
 _REMEDIES = {
     "mel_spectrogram": (
@@ -27,6 +33,18 @@ _REMEDIES = {
         "KerasHub's XLNet reshapes `padding_mask` to [time, batch] where it should "
         "transpose it, so that examples get each other's masks. Call the backbone with "
         "`padding_mask=keras.ops.ones_like(token_ids)`, or take another one"
+    ),
+    "rand_augment": _NO_EQUALIZATION,
+    "equalization": _NO_EQUALIZATION,
+    "elastic_transform": (
+        "Keras' RandomElasticTransform takes the first image for all where the batch "
+        "size is unknown, and images by number otherwise. Leave it out, or use "
+        "RandomPerspective or RandomShear"
+    ),
+    "hinge/all": (
+        "Keras' Hinge and SquaredHinge ask whether all labels of the batch are 0 or 1. "
+        "Pass labels of -1 and 1, and a loss of your own: "
+        "`lambda y, p: ops.mean(ops.maximum(1 - y * p, 0), axis=-1)`"
     ),
     "matrix_exponential": (
         "`tf.linalg.expm` looks at the largest matrix of the batch, and one that is not "

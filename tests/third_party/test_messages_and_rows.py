@@ -131,6 +131,36 @@ class ClippedTogether(L.Layer):
         return tf.clip_by_global_norm([x], 1.0)[0][0]
 
 
+class Product(L.Layer):
+    def __init__(self, equation, shape):
+        super().__init__()
+        self.equation, self.kernel_shape = equation, shape
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=self.kernel_shape)
+
+    def call(self, x):
+        return ops.einsum(self.equation, x, self.kernel)
+
+
+def test_einsum_with_axes_left_out():
+    """Outputs before and behind other axes, a number for each place, gains."""
+
+    def build():
+        inputs = keras.Input((3, 5, 4))
+        x = L.Dense(4, activation="tanh")(inputs)
+        products = [
+            Product("...tk,khe->...hte", (4, 2, 3))(x),
+            Product("b...k,kj->b...j", (4, 3))(x),
+            Product("...k,k->...", (4,))(x),
+            Product("...k,k->...k", (4,))(x),
+        ]
+        x = L.Concatenate()([L.Flatten()(product) for product in products])
+        return keras.Model(inputs, L.Dense(1)(x))
+
+    check_fit(build, numbers(ROWS, 3, 5, 4), numbers(ROWS, 1, seed=1), "mse")
+
+
 class ExponentialOfEach(L.Layer):
     """As the refusal of `expm` says."""
 
@@ -185,7 +215,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name",
+    ["norm", *(pytest.param(n, marks=pytest.mark.slow) for n in ("expm", "mel"))],
+)
 def test_what_looks_at_the_whole_batch_is_told_what_to_write(name):
     """`expm` spoils all matrices if one is infinite; decibels end below the loudest."""
     build, remedy, as_advised = REFUSED[name]
@@ -197,6 +230,42 @@ def test_what_looks_at_the_whole_batch_is_told_what_to_write(name):
     _, found, advice = str(caught.value).partition("What to do")
     assert found and remedy in advice and "BatchNorm" not in advice
     check_fit(as_advised, x, y, "mse")
+
+
+def hinge(y, p):
+    return ops.mean(ops.maximum(1 - y * p, 0), axis=-1)
+
+
+LOSSES = {
+    "Hinge": (keras.losses.Hinge(), "-1 and 1", hinge),
+    "Dice": (keras.losses.Dice(), r"Dice\(axis=", keras.losses.Dice(axis=(1,))),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_that_looks_at_the_whole_batch_is_told_another_one(name):
+    refused, remedy, as_advised = LOSSES[name]
+
+    def build():
+        return keras.Sequential([keras.Input((5,)), L.Dense(4), L.Dense(3, "sigmoid")])
+
+    x, y = numbers(ROWS, 5), 2.0 * whole(2, ROWS, 3) - 1
+    model = build()
+    model.compile(private(ROWS), refused)
+    with pytest.raises(ValueError, match=remedy):
+        model.fit(batches_of(x, y), verbose=0)
+    check_fit(build, x, y, as_advised)
+
+
+@pytest.mark.slow
+def test_augmentation_that_counts_colours_of_the_batch_is_told_what_to_use():
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), L.RandAugment((0, 1)), L.Flatten(), L.Dense(1)]
+    )
+    model.compile(private(ROWS), "mse")
+    x = np.random.default_rng(0).random((ROWS, 8, 8, 3)).astype("float32")
+    with pytest.raises(ValueError, match=r"Equalization.*RandomContrast"):
+        model.fit(batches_of(x, numbers(ROWS, 1)), verbose=0)
 
 
 def test_a_contrastive_loss_is_told_to_compare_rows_with_their_own_negatives():

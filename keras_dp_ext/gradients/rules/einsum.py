@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
 from keras_dp_ext.gradients.split import Split
 
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
+
 
 @register_rule("Einsum")
 def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
@@ -24,7 +27,7 @@ def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     Axes of `w` that `x` has and `y` has not are inputs, those that `y` has and
     `x` has not are outputs; everything else in `x` is a position.
     """
-    equation = use.op.get_attr("equation").decode()
+    equation = _spelled_out(use.op, 1 - use.index)
     terms, result = equation.split("->")
     terms = terms.split(",")
     if len(terms) != 2 or "." in equation:
@@ -49,9 +52,7 @@ def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
     if left.shape[1] is None:
         return None
     # Axis 1 of the split tensors: the examples of one microbatch.
-    group = next(
-        letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in equation
-    )
+    group = next(letter for letter in _LETTERS if letter not in equation)
     data_axes = rows + group + data[1:]
     result_axes = rows + group + result[1:]
     if shared:
@@ -74,6 +75,19 @@ def einsum(use: Use, d: tf.Tensor, split: Split) -> Contribution | None:
         sum_map=lambda value: tf.transpose(value, back),
         scale_map=lambda scale: tf.transpose(scale, forth),
     )
+
+
+def _spelled_out(op: tf.Operation, number: int) -> str:
+    """The equation, with letters for the axes that `...` stands for in the data."""
+    equation = op.get_attr("equation").decode()
+    terms, result = equation.split("->")
+    data, rank = terms.split(",")[number], op.inputs[number].shape.rank
+    is_plain = data.count("...") == result.count("...") == 1
+    if not is_plain or equation.count("...") != 2 or rank is None:
+        return equation
+    free = [letter for letter in _LETTERS if letter not in equation]
+    axes = "".join(free[: rank - len(data.replace("...", ""))])
+    return equation.replace("...", axes)
 
 
 def _rows_first(value: tf.Tensor, axes: str, rows: str) -> tf.Tensor:
