@@ -337,3 +337,17 @@ def test_plan_of_every_full_command_names_what_is_missing(
     # The last line of each store.
     assert "of" in out and "h left, and" in out and "that nobody has timed" in out
     assert not list((tmp_path / "out").glob("*.csv"))
+
+
+def test_whole_plan_is_made_in_one_process(monkeypatch, tmp_path, made_up_sets, capsys):
+    monkeypatch.setattr(run_all.subprocess, "run", None)
+    # What it sets is undone afterwards.
+    monkeypatch.setenv("KERAS_DP_DATA", "")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    options = ("--data-dir", str(made_up_sets), "--output-dir", str(tmp_path / "out"))
+    only = ("--only", "abadi_figure3", "abadi_figure6")
+    monkeypatch.setattr(sys, "argv", ["run_all", "--full", "--plan", *only, *options])
+    assert run_all.main() == 0
+    out = capsys.readouterr().out
+    assert "abadi_figure3: 0 of 9 trainings are finished" in out
+    assert "abadi_figure6: 0 of 3 trainings are finished" in out
