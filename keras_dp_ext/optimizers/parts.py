@@ -215,11 +215,25 @@ def _size_of_parts(rows: int | None, most: int, together: int) -> int | None:
     )
 
 
+def _checked_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The number of rows, which must be the same for all tensors of the batch."""
+    first, *others = (tf.shape(tensor)[0] for tensor in tensors)
+    unknown = any(tensor.shape[0] is None for tensor in tensors)
+    # Where all are known, `_Batch.of` has compared them.
+    checks = [
+        tf.debugging.assert_equal(other, first, message=_ROW_FOR_EACH)
+        for other in others
+        if unknown
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(first)
+
+
 def _sums_of_parts(
     batch: _Batch, traced: Any, most: int, equal: bool, part: RowsUnderWay
 ) -> list[tf.Tensor]:
     """Runs all parts, and returns their sums and the last one's penalties."""
-    rows = tf.shape(batch.tensors[0])[0]
+    rows = _checked_rows(batch.tensors)
     # An empty batch is a lot, too: its sums are those of no rows.
     parts = tf.maximum(1, -(-rows // most))
     count = len(part.sums)

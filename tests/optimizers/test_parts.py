@@ -368,20 +368,42 @@ def test_a_train_step_of_ones_own_is_refused():
         trained(make=lambda: Own(convolutional().layers), memory_limit="1GB")
 
 
-def test_an_input_with_other_rows_is_refused():
-    """Cut like the others, its rows would stand beside those of other examples."""
+def with_two_inputs():
+    """A model in parts, and rows for one of its inputs."""
     image, other = keras.Input([3]), keras.Input([3])
     joined = keras.layers.Concatenate()([image, other])
     model = keras.Model([image, other], keras.layers.Dense(3)(joined))
     model.compile(
-        dp.optimizers.DPSGD(physical_batch_size=4),
+        dp.optimizers.DPSGD(physical_batch_size=4, expected_batch_size=8),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    x = X[:, 0, 0, 0:1].repeat(3, axis=1)
+    return model, X[:, 0, 0, 0:1].repeat(3, axis=1)
+
+
+def test_an_input_with_other_rows_is_refused():
+    """Cut like the others, its rows would stand beside those of other examples."""
+    model, x = with_two_inputs()
     lots = dp.data.poisson_batches(x, Y, batch_size=8)
     doubled = lots.map(lambda x, y, w: ((x, tf.repeat(x, 2, axis=0)), y, w))
     with pytest.raises(ValueError, match="a row for each example"):
         model.fit(doubled, verbose=0)
+
+
+def test_an_input_with_other_rows_is_refused_where_sizes_are_not_known():
+    model, x = with_two_inputs()
+    rows = tf.TensorSpec([None, 3])
+    batches = tf.data.Dataset.from_generator(
+        lambda: iter([((x[:8], x[:8].repeat(2, axis=0)), Y[:8])]),
+        output_signature=((rows, rows), tf.TensorSpec([None], tf.int64)),
+    )
+    before = model.get_weights()
+    accountant = dp.callbacks.PrivacyAccountant(
+        delta=1e-3, sampling=dp.accounting.Poisson(0.2)
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a row for each example"):
+        model.fit(batches, verbose=0, callbacks=[accountant])
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_xla_needs_equal_parts():
