@@ -139,6 +139,25 @@ class _Batch:
             lambda leaf: None if leaf is None else next(values), self.structure
         )
 
+    def checked(self) -> _Batch:
+        """Fails, when it runs, where a tensor has not a row for each example."""
+        if all(tensor.shape[0] is not None for tensor in self.tensors):
+            return self  # `of` has compared them.
+        rows = tf.shape(self.tensors[0])[0]
+        checks = [
+            tf.debugging.assert_equal(tf.shape(other)[0], rows, message=_ROW_FOR_EACH)
+            for other in self.tensors[1:]
+        ]
+        with tf.control_dependencies(checks):
+            rows = tf.identity(rows)
+
+        def with_rows(tensor: tf.Tensor) -> tf.Tensor:
+            # XLA drops assertions, but refuses a shape that does not fit.
+            shape = tf.concat([[rows], tf.shape(tensor)[1:]], axis=0)
+            return tf.ensure_shape(tf.reshape(tensor, shape), tensor.shape)
+
+        return dataclasses.replace(self, tensors=list(map(with_rows, self.tensors)))
+
     def rows_from(self, start: tf.Tensor, size: int | tf.Tensor) -> list[tf.Tensor]:
         """`size` rows of each tensor, from `start` on."""
         found = []
@@ -215,25 +234,12 @@ def _size_of_parts(rows: int | None, most: int, together: int) -> int | None:
     )
 
 
-def _checked_rows(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The number of rows, which must be the same for all tensors of the batch."""
-    first, *others = (tf.shape(tensor)[0] for tensor in tensors)
-    unknown = any(tensor.shape[0] is None for tensor in tensors)
-    # Where all are known, `_Batch.of` has compared them.
-    checks = [
-        tf.debugging.assert_equal(other, first, message=_ROW_FOR_EACH)
-        for other in others
-        if unknown
-    ]
-    with tf.control_dependencies(checks):
-        return tf.identity(first)
-
-
 def _sums_of_parts(
     batch: _Batch, traced: Any, most: int, equal: bool, part: RowsUnderWay
 ) -> list[tf.Tensor]:
     """Runs all parts, and returns their sums and the last one's penalties."""
-    rows = _checked_rows(batch.tensors)
+    batch = batch.checked()
+    rows = tf.shape(batch.tensors[0])[0]
     # An empty batch is a lot, too: its sums are those of no rows.
     parts = tf.maximum(1, -(-rows // most))
     count = len(part.sums)
