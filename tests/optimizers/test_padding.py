@@ -185,8 +185,9 @@ def test_the_loss_in_the_log_is_the_mean_over_examples(batch_size, regularised):
     model = keras.Sequential([keras.Input([4]), dense(kernel_regularizer=penalty)])
     model.compile(dp.optimizers.DPSGD(learning_rate=0.0, noise_multiplier=1.0), "mse")
     truth = model.evaluate(x, y, verbose=0)
+    # So many that chance moves the mean by a hundredth.
     lots = dp.data.poisson_batches(
-        x, y, batch_size=batch_size, steps_per_epoch=40, physical_batch_size=48
+        x, y, batch_size=batch_size, steps_per_epoch=1000, physical_batch_size=48
     )
     logged = model.fit(lots, verbose=0).history["loss"][0]
     # With every example in every lot the mean is exact.

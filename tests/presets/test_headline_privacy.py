@@ -30,7 +30,8 @@ def data_set(name: str, canary: float) -> DataSet:
     generator = np.random.default_rng(0)
     x = generator.random([EXAMPLES, *shape])
     x = (x * (9_999 if dtype is np.int32 else 1)).astype(dtype)
-    y = np.arange(EXAMPLES) % 2
+    # More of one class, so that the gradients of all do not cancel out.
+    y = (np.arange(EXAMPLES) % 4 > 0).astype(int)
     x[-1], y[-1] = canary, 0
     return DataSet(name, x, y, x[:4], y[:4], 10 if name in ("mnist", "cifar10") else 2)
 

@@ -84,8 +84,10 @@ def test_epsilon_grows_with_what_is_released(multiplier, rate, count):
     epsilon = spent(multiplier, rate, count)
     slack = 1 + 1e-9
     assert 0 <= epsilon <= spent(multiplier, rate, count + 1) * slack
-    if rate < 0.45:
-        # Beyond one half, dp_accounting forgoes amplification for some low orders.
+    if rate < 0.45 and epsilon < 20:
+        # Beyond one half, dp_accounting forgoes amplification for some low orders. It
+        # leaves out orders below 1.8 whose series does not converge at this rate, on
+        # which a greater epsilon may rest.
         assert epsilon <= spent(multiplier, 1.1 * rate, count) * slack
     assert spent(1.1 * multiplier, rate, count) <= epsilon * slack
     assert spent(multiplier, rate, count, delta=1e-4) <= epsilon * slack
