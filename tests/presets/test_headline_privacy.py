@@ -81,7 +81,9 @@ def test_no_example_moves_an_update_by_more_than_the_clip(name):
         assert np.isfinite(joined).all() and np.linalg.norm(without) > clip
         moved.append(np.linalg.norm(joined - without) / clip)
     assert max(moved) <= 1 + 1e-3
-    assert max(moved) > 0.99  # Else the attack is none.
+    # Else the attack is none. The bias alone moves by sqrt(1/2), however private noise
+    # has scaled the features, so that a doubled clip would be seen.
+    assert max(moved) > 0.7
 
 
 def test_epsilon_covers_the_normalisation_and_dp_accounting_agrees():
