@@ -64,6 +64,8 @@ def composed(bound, noise, refine=None):
         )
     except ValueError as error:
         assert "No bound on epsilon is known" in str(error)
+        is_correlated = isinstance(NOISES[noise], CorrelatedNoise)
+        assert ("Correlated noise fits" in str(error)) is is_correlated
         return None
     optimizer.build([keras.Variable(np.zeros(shape, "float32")) for shape in SHAPES])
     return optimizer
