@@ -119,17 +119,18 @@ def _read(training: RunningTraining) -> FitContext:
     if iterator is None:
         return FitContext(model, batch_size=_num_rows(x), is_single_batch=True)
     common = {
-        "steps_per_epoch": iterator.num_batches or arguments["steps_per_epoch"],
+        "steps_per_epoch": keras_internals.batches_per_epoch(iterator)
+        or arguments["steps_per_epoch"],
         "epochs": arguments["epochs"],
     }
     if isinstance(x, tf.data.Dataset):
         return _read_dataset(model, x, common)
-    adapter = keras_internals.array_adapter(iterator)
-    if adapter is None:
+    batch_size = keras_internals.array_batch_size(iterator)
+    if batch_size is None:
         kind = type(x).__name__
         unknown = f"a {kind} may yield any example, any number of times"
         return FitContext(model, unknown=unknown, **common)
-    num_examples, batch_size = _num_rows(x), int(adapter.batch_size)
+    num_examples = _num_rows(x)
     return FitContext(
         model,
         num_examples=num_examples,

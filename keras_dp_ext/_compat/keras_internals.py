@@ -108,14 +108,29 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def array_adapter(epoch_iterator: Any) -> Any | None:
-    """What cuts arrays into batches, with its `batch_size`; `None` for other data.
+def array_batch_size(epoch_iterator: Any) -> int | None:
+    """The size of the batches into which `fit` cuts arrays; `None` for other data.
 
     Relies on `EpochIterator.data_adapter` and the class `ArrayDataAdapter` (3.10). How
     other data are sampled is not assumed.
     """
     adapter = require(epoch_iterator, "data_adapter")
-    return adapter if type(adapter).__name__ == "ArrayDataAdapter" else None
+    if type(adapter).__name__ != "ArrayDataAdapter":
+        return None
+    return int(require(adapter, "batch_size"))
+
+
+def batches_per_epoch(epoch_iterator: Any) -> int | None:
+    """How many batches the data of a `fit` have, if Keras knows.
+
+    Relies on `EpochIterator.num_batches` (3.10).
+    """
+    return require(epoch_iterator, "num_batches")
+
+
+#: The name of the function with which `fit(class_weight=...)` maps a data set (3.10).
+#: Without it, Keras' own error is shown in place of a better one.
+CLASS_WEIGHT_FUNCTION = "class_weights_map_fn"
 
 
 def dataset_of_fit(epoch_iterator: Any) -> Any:

@@ -77,19 +77,32 @@ _captures: weakref.WeakKeyDictionary[Any, dict[int, tf.Tensor]] = (
 
 
 def captured_from(placeholder: tf.Tensor) -> tf.Tensor | None:
-    """What a placeholder of a traced graph stands for outside of it, or `None`.
-
-    Relies on `FuncGraph.captures`, pairs of outer and inner tensors (2.16).
-    """
+    """What a placeholder of a traced graph stands for outside of it, or `None`."""
     graph = placeholder.graph
     if not is_function_graph(graph):
         return None
     known = _captures.setdefault(graph, {})
     if id(placeholder) not in known:
         # A graph keeps its tensors, and what one was captured from does not change.
-        for outer, inner in require(graph, "captures"):
+        for outer, inner in captures_of(graph):
             known[id(inner)] = outer
     return known.get(id(placeholder))
+
+
+def captures_of(graph: Any) -> list[tuple[Any, tf.Tensor]]:
+    """What a traced graph took from outside, each with its placeholder inside.
+
+    Relies on `FuncGraph.captures` (2.16). Other graphs have none.
+    """
+    return list(require(graph, "captures")) if is_function_graph(graph) else []
+
+
+def capture(graph: Any, tensor: tf.Tensor) -> tf.Tensor:
+    """The placeholder by which a graph that is being traced takes a tensor from outside.
+
+    Relies on `FuncGraph.capture` (2.16).
+    """
+    return require(graph, "capture")(tensor)
 
 
 def is_symbolic(tensor: Any) -> bool:
@@ -154,9 +167,18 @@ def functions_of_graph(graph: Any) -> list[Any]:
 def graph_of_function(function: Any) -> Any | None:
     """The graph of what `find_function` found; `None` where it has none.
 
-    Relies on `AtomicFunction.graph` (2.16).
+    Only functions in the style of TensorFlow's first version have none: see
+    `graph_of_legacy_function`. Relies on `AtomicFunction.graph` (2.16).
     """
-    return getattr(function, "graph", None)
+    if function is None or _is_legacy(function):
+        return None
+    return require(function, "graph")
+
+
+def _is_legacy(function: Any) -> bool:
+    """Relies on the class `_DefinedFunction` (2.16)."""
+    module = _module("tensorflow.python.framework.function")
+    return isinstance(function, require(module, "_DefinedFunction"))
 
 
 def graph_of_legacy_function(
@@ -167,7 +189,7 @@ def graph_of_legacy_function(
     The CTC loss does. Its loop calls a wrapper, and the wrapper has an op whose *type*
     is the name of the function inside. What this returns is a copy to read.
 
-    Relies on `_DefinedFunction.definition`, its `_sub_functions`, and on
+    Relies on `_DefinedFunction.definition` and `_sub_functions`, and on
     `function_def_to_graph` (2.16).
 
     Args:
@@ -179,10 +201,10 @@ def graph_of_legacy_function(
         `None` if it is no such function.
     """
     function = find_function(graph, name)
-    if function is None or not hasattr(function, "_sub_functions"):
+    if function is None or not _is_legacy(function):
         return None
     library = scratch_graph(f"library_of_{name}")
-    for inner in function._sub_functions.values():
+    for inner in require(function, "_sub_functions").values():
         add_function(library, inner)
     module = _module("tensorflow.python.framework.function_def_to_graph")
     convert = require(module, "function_def_to_graph")
@@ -351,8 +373,14 @@ def variable_dtype(handle: tf.Tensor) -> tf.DType | None:
 
 
 def variable_shape(handle: tf.Tensor) -> tf.TensorShape:
-    """The shape of what a handle refers to, also a symbolic one; unknown if in doubt."""
-    data = getattr(handle, "_handle_data", None)
+    """The shape of what a handle refers to; unknown if in doubt, the worst case.
+
+    Relies on `_handle_data` (2.16), which a symbolic handle need not have.
+    """
+    if is_symbolic(handle):
+        data = getattr(handle, "_handle_data", None)
+    else:
+        data = require(handle, "_handle_data")
     if data is None or not data.shape_and_type:
         return tf.TensorShape(None)
     return tf.TensorShape(data.shape_and_type[0].shape)

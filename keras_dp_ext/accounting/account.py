@@ -24,7 +24,7 @@ class Account:
         segments: The optimizer's releases, in order.
         one_offs: Releases outside of the optimizer's counter.
         uncovered: What has used the data and is not in the account.
-        assumed: What the figures rest on that nobody has verified.
+        assumed: What the figures rest on without verification.
     """
 
     segments: list[Segment] = dataclasses.field(default_factory=list)

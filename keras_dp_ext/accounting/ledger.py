@@ -190,8 +190,8 @@ class Ledger:
         unknown = sum(s.count for s in streams if isinstance(s.sampling, Unknown))
         if unknown:
             raise ValueError(
-                f"The cost of {unknown} releases is unknown, because nobody knows how "
-                "their batches were drawn. If you do, call "
+                f"The cost of {unknown} releases is unknown, because it was not recorded "
+                "how their batches were drawn. If you know, call "
                 "`optimizer.ledger.declare(sampling)` with a "
                 "`keras_dp_ext.accounting.Sampling`."
             )
@@ -258,7 +258,7 @@ class Ledger:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the figures rely on and nobody has verified."""
+        """What the figures rely on without verification."""
         return tuple(self._account.assumed)
 
     # Saving -----------------------------------------------------------------
@@ -397,7 +397,7 @@ def _from_anywhere(segment: Segment) -> Sampling:
 
 
 def stated_sampling(sampling: Sampling) -> str:
-    """The assumption behind a sampling that somebody has stated."""
+    """The assumption behind a sampling that a user has stated."""
     return f"batches were drawn as was stated ({sampling.describe()})"
 
 

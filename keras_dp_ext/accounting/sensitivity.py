@@ -1,6 +1,6 @@
 """How far one row can move the sum, and what a noise makes of it.
 
-The one place where a bound and a noise meet. A pair that nobody has analysed is an
+The one place where a bound and a noise meet. A pair without an analysis is an
 error; a new pair is a few lines in `release_of`, with its proof beside them.
 """
 
@@ -94,9 +94,13 @@ def release_of(
         # M_k is convex in the shift and 0 at 0, so that splitting it only lowers it.
         worst = Profile.from_values([sensitivity.norm])
         return events.NoiseRelease(noise, (worst,), replaced=changed)
+    fits = (
+        "Correlated noise fits every bound of a norm, such as `dp.bounding.L2Clip`."
+        if isinstance(noise, CorrelatedNoise)
+        else "Gaussian noise fits every bound; `dp.bounding.Encoding` fits every "
+        "independent noise."
+    )
     raise ValueError(
         f"No bound on epsilon is known for {type(noise).__name__} noise and a bound "
-        f"of {sensitivity}. Gaussian noise fits every bound; "
-        "`dp.bounding.Encoding` fits every independent noise. "
-        f"Received: noise={noise}"
+        f"of {sensitivity}. {fits} Received: noise={noise}"
     )

@@ -123,9 +123,9 @@ def audit_fit(
     if user_ids is not None:
         # One column more, in which all examples have the same value.
         arrays, rows = (*arrays, np.asarray(user_ids)), rows_of_person
-        somebody = np.max(user_ids) + 1
-        tried = {name: (*example, somebody) for name, example in tried.items()}
-        null = null and (*null, somebody)
+        newcomer = np.max(user_ids) + 1
+        tried = {name: (*example, newcomer) for name, example in tried.items()}
+        null = null and (*null, newcomer)
     base = None
     if adjacency != "zero-out":
         base = _run(train, arrays, None, Replay(seed, max_releases))

@@ -290,7 +290,7 @@ def _claimed(
     # Some papers have an accounting of their own, for a sampling of their own. The
     # greater figure is harder to refute.
     own = mechanism.published_epsilon(steps)
-    budget = getattr(mechanism, "published_budget", None)
+    budget = mechanism.published_budget
     if own is not None and budget is not None and budget.delta == delta:
         published = max(published, own)
     return proven, published

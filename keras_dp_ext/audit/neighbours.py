@@ -137,9 +137,8 @@ def _candidates(
     # Ratios of 0.9 fall into different buckets of an approximate ranking.
     geometric = _HUGE * 0.9 ** np.minimum(np.arange(size), 200)
     rows = [quietest, np.full(size, _HUGE), geometric]
-    codebook = getattr(mechanism, "codebook", None)
-    if codebook is not None:
-        blocks = codebook.blocks(size)
+    if mechanism.codebook is not None:
+        blocks = mechanism.codebook.blocks(size)
         vectors = np.concatenate(
             [np.repeat(block.table, block.widths, axis=1) for block in blocks], axis=1
         )[:_CODEBOOK_VECTORS].astype(np.float64)

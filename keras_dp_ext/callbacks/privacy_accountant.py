@@ -298,7 +298,7 @@ class PrivacyAccountant(keras.callbacks.Callback):
         self._note_callbacks_that_act_on_data(optimizer.ledger)
         self._record_layers()
         # Raises here, before anything is spent, if earlier releases are unknown, or
-        # protect somebody else than the next one.
+        # protect another unit (examples, people) than the next one.
         self._epsilon(self.releases + 1, "proven")
         for caveat in optimizer.ledger.caveats():
             if caveat not in already:

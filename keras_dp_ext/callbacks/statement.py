@@ -104,7 +104,7 @@ def compose(
 def _of_the_whole(schemes: Sequence[Sampling]) -> list[str]:
     """The neighbours for which all releases together are proven.
 
-    What holds whoever joins also holds where somebody's contribution becomes nothing,
+    What holds when anyone joins also holds when a contribution becomes nothing,
     not the other way round: one release that needs a public number of examples limits
     the whole training to it.
     """

@@ -13,7 +13,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="write a privacy report of a training",
         description="Writes one HTML page about a training of `keras-dp train`: what is "
         "guaranteed and what is not, epsilon over the epochs, noise, and the ledger. It "
-        "loads nothing, so it can be sent to anybody.",
+        "loads nothing, so it can be sent to anyone.",
         epilog="example:\n  keras-dp report runs/demo",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -183,6 +183,8 @@ def _infer_shapes(losses: tf.Tensor) -> dict[int, tf.TensorShape]:
             if op.type == "Placeholder" and id(op.outputs[0]) not in replaced:
                 captured = graph_lib.captured_source(op.outputs[0])
                 if captured is not None:
-                    replaced[id(op.outputs[0])] = scratch.capture(captured)
+                    replaced[id(op.outputs[0])] = tf_internals.capture(
+                        scratch, captured
+                    )
         copies = copies_lib.copy_ops(ops, replaced)
     return {tensor: copy.shape for tensor, copy in copies.items()}

@@ -37,6 +37,12 @@ class Mechanism(abc.ABC):
     #: "proven" runs a form of which the claim holds, "published" the paper's letter.
     guarantee: str = "proven"
 
+    #: The codebook that its rows are clamped to, if there is one: for audits.
+    codebook: Any = None
+
+    #: The budget of a printed accounting, if `published_epsilon` has one.
+    published_budget: Any = None
+
     #: How batches are drawn for it by default; one of `_names.SAMPLINGS`.
     default_sampling = "poisson"
 

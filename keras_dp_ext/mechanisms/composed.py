@@ -9,7 +9,7 @@ from keras_dp_ext import bounding, refining
 from keras_dp_ext import noise as noises
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.sensitivity import release_of
-from keras_dp_ext.bounding import AdaptiveBound, Bound
+from keras_dp_ext.bounding import AdaptiveBound, Bound, Encoding
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.noise import CorrelatedNoise, Gaussian, Noise, NoiseSequence
 from keras_dp_ext.refining import Refinement
@@ -62,6 +62,8 @@ class Composed(Mechanism):
             bounding.L2Clip() if bound is None else bounding.get(bound)
         )
         self.noise: Any = noises.get_any(noise)
+        if isinstance(self.bound_stage, Encoding):
+            self.codebook = self.bound_stage.codebook
         self.refine_stage = None if refine is None else refining.get(refine)
         # An unknown pair fails here, not in the middle of a training.
         release_of(self.bound_stage.sensitivity(num_parameters=1), self.noise)

@@ -1,4 +1,4 @@
-"""The part of a private optimizer that lets `fit` work off a batch in parts."""
+"""The part of a private optimizer that lets `fit` process a batch in parts."""
 
 from __future__ import annotations
 

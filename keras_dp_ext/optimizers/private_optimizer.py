@@ -17,15 +17,12 @@ from keras_dp_ext.accounting import FullBatch
 from keras_dp_ext.mechanisms.base import Mechanism
 from keras_dp_ext.optimizers.accounted_optimizer import AccountedOptimizer
 from keras_dp_ext.optimizers.base_update import BaseUpdate
-from keras_dp_ext.optimizers.build_scope import build_scope
 from keras_dp_ext.optimizers.cut_batches import CutBatches
 from keras_dp_ext.optimizers.eager_step import eager_step
-from keras_dp_ext.optimizers.errors import (
-    no_losses_error,
-    no_weights_error,
-    unknown_variable_error,
-)
+from keras_dp_ext.optimizers.errors import no_losses_error, no_weights_error
+from keras_dp_ext.optimizers.fixed_arguments import FixedArguments
 from keras_dp_ext.optimizers.noise_source import NoiseSource
+from keras_dp_ext.optimizers.optimizer_variables import OptimizerVariables
 from keras_dp_ext.optimizers.private_step import (
     trace_function,
     trace_step,
@@ -39,25 +36,15 @@ from keras_dp_ext.optimizers.spending import Spending
 from keras_dp_ext.optimizers.state import PendingLoss, TrainingState, Untracked
 from keras_dp_ext.optimizers.training_session import check_release_counts
 
-# Constants of the traced step and terms of the claim: both must stay the same.
-_FIXED_ONCE_BUILT = frozenset(
-    {
-        "mechanism",
-        "num_microbatches",
-        "expected_batch_size",
-        "noise_seed",
-        "secure_noise",
-        "chunk_bytes",
-        "physical_batch_size",
-        "memory_limit",
-    }
-)
 
-# The constructor checks them against others, and tells Keras of them.
-_FIXED_ONCE_MADE = frozenset({"physical_batch_size", "memory_limit"})
-
-
-class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, CutBatches, BaseUpdate):
+class PrivateOptimizer(
+    FixedArguments,
+    OptimizerVariables,
+    AccountedOptimizer,
+    SavedOptimizer,
+    CutBatches,
+    BaseUpdate,
+):
     """Mixin that goes in front of a Keras optimizer class.
 
     Keras' training step calls `scale_loss` with the loss and then
@@ -282,74 +269,10 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, CutBatches, BaseUpdat
         """
         self._state.bound_model = model
 
-    def build(self, variables: Sequence[Any]) -> None:
-        variables = list(variables)
-        if not variables:
-            raise no_weights_error()
-        for variable in variables:
-            if getattr(variable, "overwrite_with_gradient", False):
-                raise ValueError(
-                    "float8 training overwrites weights with statistics of the "
-                    f"data and cannot be private. Received: {variable.path}"
-                )
-        self._warn_of_former_training(variables)
-        super().build(variables)
-        with self._release.precision():
-            self.mechanism.build(variables, self._add_mechanism_variable)
-        self.mechanism.freeze()
-        self._release.build(variables, self._add_mechanism_variable)
-
-    def _add_mechanism_variable(
-        self,
-        shape: Sequence[int],
-        dtype: Any,
-        name: str,
-        initializer: str = "zeros",
-        saved: Any = True,
-    ) -> Any:
-        arguments = {
-            "shape": shape,
-            "dtype": dtype,
-            "name": name,
-            "initializer": initializer,
-            "aggregation": "only_first_replica",
-        }
-        if saved:
-            return self.add_variable(**arguments)
-        variable = keras.Variable(trainable=False, **arguments)
-        self._state.unsaved.append(variable)
-        return variable
-
     @property
     def iterations(self) -> Any:
         """The number of updates. Each is one release, also with accumulation."""
         return keras_internals.update_counter(self)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "loss_scale_factor" and self._constructed:
-            # What LossScaleOptimizer does when it takes an optimizer over.
-            raise ValueError(
-                f"{type(self).__name__} cannot be wrapped in LossScaleOptimizer, "
-                "which skips updates depending on the data. With the mixed_float16 "
-                "policy, call `model.compile(..., auto_scale_loss=False)`, or use "
-                "mixed_bfloat16, which needs no scaling. Received: "
-                f"loss_scale_factor={value}"
-            )
-        if name in _FIXED_ONCE_BUILT and self._constructed and self.built:
-            raise ValueError(
-                f"`{name}` must not change once the optimizer is built: training "
-                "goes on with the old value while epsilon is computed for the new "
-                "one. Make a new optimizer, and call its `continue_from` with this one. "
-                f"Received: {name}={value}"
-            )
-        if name in _FIXED_ONCE_MADE and self._constructed:
-            raise ValueError(
-                f"`{name}` is an argument of the constructor and cannot be set later. "
-                f"Received: {name}={value}"
-            )
-        super().__setattr__(name, value)
-
-    _constructed = False
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Ends a training: the sums of an unfinished lot are thrown away.
@@ -367,50 +290,12 @@ class PrivateOptimizer(AccountedOptimizer, SavedOptimizer, CutBatches, BaseUpdat
     def _discard_unfinished_lot(self) -> None:
         self._release.discard_unfinished_lot()
 
-    def _count_dropped(self) -> keras.Variable:
-        """Makes every step that is traced from now on count the rows that it drops.
-
-        See `keras_dp_ext.callbacks.DroppedExamples`. The count is NOT private.
-
-        Returns:
-            The counter. It is not saved.
-        """
-        if self._state.dropped is None:
-            self._state.dropped = keras.Variable(
-                0,
-                dtype="int64",
-                trainable=False,
-                synchronization="on_read",
-                aggregation="sum",
-                name="dropped",
-            )
-            self._state.unsaved.append(self._state.dropped)
-        return self._state.dropped
-
     # What the step needs to know --------------------------------------------
-
-    def _ensure_built(self, variables: Sequence[Any]) -> None:
-        if not self.built:
-            with build_scope(variables), tf.name_scope(self.name):
-                self.build(variables)
-            self.built = True
-        for variable in variables:
-            if not keras_internals.was_built_for(self, variable):
-                raise unknown_variable_error(self, variable)
 
     def _watched_model(self, context: FitContext | None) -> keras.Model | None:
         if self._state.bound_model is not None:
             return self._state.bound_model
         return None if context is None else context.model
-
-    def _own_variables(self) -> list[keras.Variable]:
-        """All variables that the private update may write."""
-        own = [self.releases, self._spending.run_start, *self._state.unsaved]
-        return [*self.variables, *own]
-
-    def _exact_variables(self) -> list[keras.Variable]:
-        """Those that hold exact sums of the data, which nobody else may see."""
-        return [*self._release.lot, *self._state.unsaved]
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

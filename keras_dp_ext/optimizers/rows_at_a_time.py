@@ -85,7 +85,7 @@ def rows_under_way(optimizer: Any) -> RowsUnderWay | None:
 
 
 def check_fits(optimizer: Any, rows: int | None) -> None:
-    """Refuses an update on a batch that nobody cuts into parts.
+    """Refuses an update on a batch that is not cut into parts.
 
     Args:
         optimizer: The private optimizer.

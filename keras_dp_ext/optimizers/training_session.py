@@ -53,7 +53,7 @@ def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> 
     elif not optimizer.ledger.segments:
         optimizer._open_segment(Unknown(), context)
     elif accounted is not None:
-        # Batches that are handed over one by one: everybody may be in each of them.
+        # Batches that are handed over one by one: each may hold every example.
         optimizer._open_segment(FullBatch(), context)
 
 

@@ -33,14 +33,14 @@ class GraphFunction:
         self.inputs, self.outputs = list(inputs), list(outputs)
         stop = set(map(id, self.inputs))
         ops = graph_lib.ancestors(self.outputs, stop)
-        self.captures = [
+        self.captured = [
             op.outputs[0]
             for op in ops
             if op.type == "Placeholder" and id(op.outputs[0]) not in stop
         ]
-        self.sources = [_source(tensor) for tensor in self.captures]
+        self.sources = [_source(tensor) for tensor in self.captured]
         body = [op for op in ops if op.type != "Placeholder"]
-        arguments = [*self.inputs, *self.captures]
+        arguments = [*self.inputs, *self.captured]
         self._name = f"Probe_{next(_numbers)}"
         try:
             tf_internals.define_function(self._name, body, arguments, self.outputs)

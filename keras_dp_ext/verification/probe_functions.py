@@ -317,7 +317,7 @@ def _truth_apart(
         starts = [op.outputs[0] for op in ops if op.type == "Placeholder"]
         for tensor in (*starts, *(handle for handle in handles if handle is not None)):
             if id(tensor) not in replaced:
-                replaced[id(tensor)] = scratch.capture(tensor)
+                replaced[id(tensor)] = tf_internals.capture(scratch, tensor)
         copies = copies_lib.copy_ops(ops, replaced, retrace=True)
         handles = [None if h is None else replaced[id(h)] for h in handles]
         floats = [

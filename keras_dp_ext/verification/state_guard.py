@@ -2,7 +2,7 @@
 
 Moving statistics, the state of a stateful recurrent layer, a running mean inside a
 loss, a learning rate that follows the loss: what is written from the data is released
-with the model or flows into later steps, and nobody bounded or noised it. So data may
+with the model or flows into later steps, without bound or noise. So data may
 be written to metrics only, which no loss may read, and to the sums of an unfinished
 lot, by the private update. Everything else may depend on them through what was noised
 (`released`). Nor may data decide whether an update happens.

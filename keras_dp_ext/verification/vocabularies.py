@@ -50,7 +50,7 @@ def _lookups(
     function: GraphFunction,
 ) -> Iterator[tuple[tf.Operation, tf.Tensor]]:
     """Ops that look something up, and the tables."""
-    for tensor, source in zip(function.captures, function.sources, strict=True):
+    for tensor, source in zip(function.captured, function.sources, strict=True):
         if tensor.dtype == tf.resource:
             for consumer in tensor.consumers():
                 if consumer.type == "LookupTableFindV2":

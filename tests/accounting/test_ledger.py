@@ -311,7 +311,7 @@ def test_unknown_sampling_has_no_epsilon_until_it_is_declared():
     ledger.open(0, CLAIM, POISSON)
     ledger.open(10, CLAIM, Unknown())
     assert Ledger.from_json(ledger.to_json()) == ledger
-    with pytest.raises(ValueError, match=r"cost of 20 releases .* nobody knows"):
+    with pytest.raises(ValueError, match=r"cost of 20 releases .* it was not recorded"):
         ledger.epsilon(delta=1e-5)
     ledger.declare(FullBatch())
     assert counts(ledger, 30) == [10, 20]

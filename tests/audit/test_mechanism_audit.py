@@ -184,3 +184,20 @@ def test_results_are_frozen():
     audit = audit_mechanism(DPSGD(), runs=200)
     with pytest.raises(dataclasses.FrozenInstanceError):
         audit.epsilon = 0.0
+
+
+def test_a_mechanism_of_stages_is_attacked_as_the_class_is():
+    """With the very vectors of its codebook, which a bound among the stages holds."""
+    from keras_dp_ext.audit import neighbours
+
+    codebook, student = dp.bounding.Codebook(size=10), noise.StudentT(9, 0.5)
+    written = Encoded(codebook=codebook, noise=student)
+    composed = dp.mechanisms.Composed(dp.bounding.Encoding(codebook), student)
+    draws = np.random.default_rng(0).normal(size=[50, 20])
+    attacks = [
+        neighbours._candidates(one, one.claim(20), draws, np.ones(20))
+        for one in (written, composed)
+    ]
+    assert len(attacks[0]) > 3
+    for (row, _), (other, _) in zip(*attacks, strict=True):
+        np.testing.assert_array_equal(row, other)

@@ -24,6 +24,7 @@ from keras_dp_ext._compat import (
 )
 from keras_dp_ext._compat.versions import IncompatibleVersionError
 from keras_dp_ext.data.layers.adapted import uncovered_by
+from keras_dp_ext.data.sampling import table_lookups
 
 ROOT = pathlib.Path(dp.__file__).parent
 VERSIONS = r"TensorFlow \d.* with Keras \d.*docs/new_versions.md"
@@ -222,6 +223,34 @@ def test_what_is_missing_is_named(monkeypatch, call, owner, attribute):
         call()
 
 
+def test_a_table_that_a_map_function_has_captured_is_seen_or_an_error(monkeypatch):
+    """Without its captures, a function that looks examples up would pass for harmless."""
+    table = tf.random.uniform([50, 3])
+
+    @tf.function
+    def look_up(index):
+        return tf.gather(table, index)
+
+    function = look_up.get_concrete_function(tf.TensorSpec([], tf.int64))
+    assert "may hold examples" in table_lookups.looks_examples_up(function, 10)
+    monkeypatch.delattr(tf_internals.function_graph_class(), "captures")
+    with pytest.raises(IncompatibleVersionError, match=rf"captures.*{VERSIONS}"):
+        table_lookups.looks_examples_up(function, 10)
+
+
+def test_a_function_without_a_graph_is_an_error(monkeypatch):
+    """What an inner function does with the data would not be looked at."""
+    from tensorflow.python.eager.polymorphic_function import atomic_function
+
+    inner = tf.function(lambda x: x + 1.0)
+    outer = tf.function(lambda x: inner(x)).get_concrete_function(tf.constant(1.0))
+    (function,) = tf_internals.functions_of_graph(outer.graph)
+    assert tf_internals.graph_of_function(function) is not None
+    monkeypatch.delattr(atomic_function.AtomicFunction, "graph")
+    with pytest.raises(IncompatibleVersionError, match=rf"graph.*{VERSIONS}"):
+        tf_internals.graph_of_function(function)
+
+
 def test_a_missing_module_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow.python.framework.test_util", None)
     with pytest.raises(IncompatibleVersionError, match=rf"test_util.*{VERSIONS}"):
@@ -309,7 +338,7 @@ PRIVATE = re.compile(
     r"tensorflow\.python|keras\.src|tf\.__internal__|_create_op_internal|_getframe"
     r"|_gradient_function\b|f_locals|\._functions\(\)|\._inputs\(\)|\b_is_function\b"
     r"|_add_function_recursive|maybe_merge_call|\bag_ctx\b|IsMklEnabled"
-    r"|control_flow_util|_loss_tracker|_compile_metrics|one_step_on_data|_handle_data|_flatten_layers|\"_numpy\"|\"_batch_size\""
+    r"|control_flow_util|_loss_tracker|_compile_metrics|one_step_on_data|_handle_data|_flatten_layers|\"_numpy\"|\"_batch_size\"|\.captures\b|class_weights_map_fn"
 )
 
 

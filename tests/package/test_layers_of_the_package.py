@@ -4,7 +4,9 @@ import ast
 import pathlib
 import re
 
+import keras
 import pytest
+import tensorflow as tf
 
 import keras_dp_ext
 from keras_dp_ext._compat import keras_internals
@@ -59,24 +61,69 @@ def test_a_folder_does_not_know_what_it_must_not(folder):
     assert not found, "\n".join(found)
 
 
+CHECKED = {
+    *keras_internals._OPTIMIZER_HOOKS,
+    *keras_internals._BACKUP_HOOKS,
+    *keras_internals._BACKUP_ATTRIBUTES,
+    "_SubParsersAction",  # A type hint; argparse has no public name for it.
+}
+
+
 def test_what_is_private_elsewhere_is_used_in_compat_only():
     """Private names are our own, or methods of Keras whose presence is checked."""
     trees = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
-    checked = {
-        *keras_internals._OPTIMIZER_HOOKS,
-        *keras_internals._BACKUP_HOOKS,
-        *keras_internals._BACKUP_ATTRIBUTES,
-        "_SubParsersAction",  # A type hint; argparse has no public name for it.
-    }
     own = {name for tree in trees.values() for name in _defined(tree)}
+    theirs = _of_keras_and_tensorflow()
     found = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path, tree in trees.items()
         if "_compat" not in path.parts
-        for line, name in _private_names(tree)
-        if name not in own | checked
+        for line, name in [
+            *_private_names(tree, own | CHECKED),
+            *_names_of_others(tree, theirs - CHECKED),
+        ]
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "tensor._handle_data",
+        "getattr(tensor, '_handle_data', None)",
+        "vars(model)['_loss_tracker']",
+        "model.__dict__['_loss_tracker']",
+        "operator.attrgetter('_loss_tracker')(model)",
+        "setattr(model, '_loss_tracker', None)",
+        "from keras.models import _private",
+        "graph._variables",  # We have a `_variables` of our own.
+        "getattr(graph, 'captures', ())",
+        "graph.captures",
+        "graph.capture(tensor)",
+    ],
+)
+def test_a_private_name_is_found_however_it_is_written(code):
+    tree = ast.parse(code)
+    allowed = {"_variables", *CHECKED}
+    theirs = _of_keras_and_tensorflow()
+    assert [*_private_names(tree, allowed), *_names_of_others(tree, theirs)]
+
+
+def _of_keras_and_tensorflow() -> set[str]:
+    """What objects of theirs have and the public API of Keras and TensorFlow has not."""
+    graph = tf.__internal__.FuncGraph("graph")
+    with graph.as_default():
+        symbolic = tf.constant(1.0)
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    things = [
+        *(graph, symbolic, symbolic.op, tf.constant(1.0), tf.Variable(1.0)),
+        *(model, model.layers[0], model.optimizer, model.weights[0]),
+        tf.data.Dataset.range(2).batch(2),
+    ]
+    names = {name for thing in things for name in dir(thing) if _is_private(name)}
+    of_traced_graphs = set(dir(graph)) - set(dir(tf.Graph()))
+    return names | {n for n in of_traced_graphs if "capture" in n or n == "outer_graph"}
 
 
 def _defined(tree: ast.AST) -> set[str]:
@@ -93,18 +140,47 @@ def _defined(tree: ast.AST) -> set[str]:
     return names
 
 
-def _private_names(tree: ast.AST) -> list[tuple[int, str]]:
+_BY_NAME = ("getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller")
+
+
+def _private_names(tree: ast.AST, allowed: set[str]) -> list[tuple[int, str]]:
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             names.append((node.lineno, node.attr))
-        elif isinstance(node, ast.Call) and _called(node) in ("getattr", "hasattr"):
+        elif isinstance(node, ast.Call) and _called(node) in _BY_NAME:
             names += [(node.lineno, name) for name in _strings(node)]
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            names.append((node.lineno, str(node.slice.value)))
+        elif isinstance(node, ast.ImportFrom) and "keras_dp_ext" not in str(
+            node.module
+        ):
+            names += [(node.lineno, alias.name) for alias in node.names]
     return [
         (line, name)
         for line, name in names
-        if name.startswith("_") and not name.endswith("__")
+        if _is_private(name) and name not in allowed
     ]
+
+
+def _names_of_others(tree: ast.AST, theirs: set[str]) -> list[tuple[int, str]]:
+    """Names of theirs on anything but `self`, also where we have the same name."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not _is_ours(node.value):
+            names.append((node.lineno, node.attr))
+        elif isinstance(node, ast.Call) and _called(node) in _BY_NAME:
+            names += [(node.lineno, name) for name in _strings(node)]
+    return [(line, name) for line, name in names if name in theirs]
+
+
+def _is_ours(value: ast.AST) -> bool:
+    ours = ("self", "cls", "ledger", "tf_internals")
+    return isinstance(value, ast.Name) and value.id in ours
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
 
 
 def _called(call: ast.Call) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext._compat.keras_internals import CLASS_WEIGHT_FUNCTION
+
 
 def with_class_weight(
     sample_weight: Any, class_weight: Mapping[int, float] | None, y: Any
@@ -51,7 +53,7 @@ def explain_class_weight(dataset: tf.data.Dataset) -> tf.data.Dataset:
     def map_or_explain(
         map_func: Callable[..., Any], *arguments: Any, **keywords: Any
     ) -> Any:
-        if getattr(map_func, "__name__", "") == "class_weights_map_fn":
+        if getattr(map_func, "__name__", "") == CLASS_WEIGHT_FUNCTION:
             raise ValueError(
                 "`class_weight` belongs to the data here: pass it to "
                 "`poisson_batches(x, y, class_weight=...)` in place of `fit`. The lots "

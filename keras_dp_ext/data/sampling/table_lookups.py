@@ -47,7 +47,7 @@ def looks_examples_up(function: Any, num_elements: int) -> str | None:
 
 def _search(graph: Any, num_elements: int) -> str | None:
     # The leading inputs of a `map` function are its arguments, the rest is captured.
-    captured = {id(inner) for _, inner in getattr(graph, "captures", [])}
+    captured = {id(inner) for _, inner in tf_internals.captures_of(graph)}
     for op in graph.get_operations():
         if op.type in _PYTHON:
             return "runs Python, which may yield anything"

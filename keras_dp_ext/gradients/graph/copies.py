@@ -75,7 +75,7 @@ def _give_gradient(
         if not graph_lib.is_symbolic(tensor):
             return tensor
         if tensor.graph is not op.graph:
-            for outer, inner in getattr(op.graph, "captures", ()):
+            for outer, inner in tf_internals.captures_of(op.graph):
                 if outer is tensor:
                     return replaced.get(id(inner), tensor)
             return tensor
@@ -87,7 +87,9 @@ def _give_gradient(
                 if not options["only_changed"]:
                     starts = [one for one in missing if one.type == "Placeholder"]
                     known |= {
-                        id(one.outputs[0]): copy.graph.capture(one.outputs[0])
+                        id(one.outputs[0]): tf_internals.capture(
+                            copy.graph, one.outputs[0]
+                        )
                         for one in starts
                     }
                 replaced.update(copy_ops(missing, known, **options))

@@ -85,7 +85,7 @@ def gradient_of_copy(
             for given, value in zip(traced.upstream, upstream, strict=True)
             if value is not None
         }
-        for outer, inner in traced.graph.captures:
+        for outer, inner in tf_internals.captures_of(traced.graph):
             replaced[id(inner)] = copy_of(outer)
         results = [one for one in traced.results if one is not None]
         copies = copy_ops(graph_lib.ancestors(results), replaced)

@@ -178,7 +178,7 @@ def handle_in_graph(variable: Any, graph: Any) -> tf.Tensor | None:
 def handles_in_graph(variables: Iterable[Any], graph: Any) -> list[tf.Tensor | None]:
     """The same for several variables, of which a deep model has as many as captures."""
     inner_of: dict[int, tf.Tensor] = {}
-    for external, inner in graph.captures:
+    for external, inner in tf_internals.captures_of(graph):
         for tensor in (external, _eager(external)):
             if tensor is not None:
                 inner_of.setdefault(id(tensor), inner)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 import keras_dp_ext.verification.row_analysis.transfer  # noqa: F401
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.verification.row_analysis.findings import Finding, Verdict
 from keras_dp_ext.verification.row_analysis.frame import Frame
 from keras_dp_ext.verification.row_analysis.sizes import AnySize, Size
@@ -77,7 +78,8 @@ def analyse_functions(graphs: Sequence, specs: Sequence[tf.TensorSpec]) -> Verdi
     findings: list[Finding] = []
     for number, graph in enumerate(graphs):
         path = (f"map_{number}",)
-        arguments = graph.inputs[: len(graph.inputs) - len(graph.captures)]
+        taken = len(tf_internals.captures_of(graph))
+        arguments = graph.inputs[: len(graph.inputs) - taken]
         known = {id(t): v for t, v in zip(arguments, values, strict=True)}
         # What a function has captured is found as a placeholder: a constant.
         frame = Frame(batch, known, path, findings, has_gradient=False)

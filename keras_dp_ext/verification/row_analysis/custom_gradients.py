@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.custom_gradients import (
     TracedGradient,
@@ -43,7 +44,7 @@ def _check_backward(
 
     traced = _traced(op)
     known = {id(t): _upstream(v) for t, v in zip(traced.upstream, outputs, strict=True)}
-    for outer, inner in traced.graph.captures:
+    for outer, inner in tf_internals.captures_of(traced.graph):
         known[id(inner)] = _captured(frame, op, outer)
     path = (*frame.path, op.name, "gradient")
     backward = Frame(frame.batch, known, path, frame.findings, has_gradient=False)
@@ -87,7 +88,7 @@ def _captured(frame: Frame, op: tf.Operation, outer: tf.Tensor) -> Value:
         return constant(tuple(outer.shape))
     if outer.graph is op.graph:
         return frame.value_of(outer)
-    for external, inner in getattr(op.graph, "captures", ()):
+    for external, inner in tf_internals.captures_of(op.graph):
         if external is outer:
             return frame.value_of(inner)
     if graph_lib.captured_source(outer) is None:

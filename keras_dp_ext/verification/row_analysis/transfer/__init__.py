@@ -2,6 +2,7 @@
 
 from keras_dp_ext.verification.row_analysis.transfer import (  # noqa: F401
     batch_first,
+    content_arithmetic,
     contents,
     contractions,
     control,

@@ -1,9 +1,7 @@
-"""Arithmetic on shapes: the entries of small constant tensors of integers."""
+"""The entries of small constant tensors of integers, such as shapes."""
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.verification.row_analysis.registry import register_content
-from keras_dp_ext.verification.row_analysis.sizes import (
-    AnySize,
-    Size,
-    product,
-    quotient,
-)
+from keras_dp_ext.verification.row_analysis.sizes import product
 from keras_dp_ext.verification.row_analysis.transfer.common import integers
 from keras_dp_ext.verification.row_analysis.transfer.shapes import (
     one_hot_depth,
@@ -32,13 +25,13 @@ if TYPE_CHECKING:
 _LONGEST = 64
 
 
-def _array(entries: Any) -> np.ndarray:
+def object_array(entries: Any) -> np.ndarray:
     """An array of objects, whatever their number and depth."""
     return np.array(entries, dtype=object)
 
 
-def _with_content(entries: Any) -> Value:
-    array = entries if isinstance(entries, np.ndarray) else _array(entries)
+def with_content(entries: Any) -> Value:
+    array = entries if isinstance(entries, np.ndarray) else object_array(entries)
     if array.size > _LONGEST:
         return constant(array.shape)
     return constant(array.shape, array)
@@ -50,7 +43,7 @@ def const(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | No
     shape = tensor.shape
     if not tensor.dtype.is_integer or shape.num_elements() > _LONGEST:
         return None
-    return _with_content(tf.get_static_value(tensor).astype(object))
+    return with_content(tf.get_static_value(tensor).astype(object))
 
 
 @register_content("Shape", "ShapeN", "Size", "Rank", "VariableShape")
@@ -61,7 +54,7 @@ def shape_of(
         return constant(frame.shape(op))
     results = [_shape_content(op, value) for value in inputs]
     return [
-        constant(frame.shape(op, number)) if result is None else _with_content(result)
+        constant(frame.shape(op, number)) if result is None else with_content(result)
         for number, result in enumerate(results)
     ]
 
@@ -70,10 +63,10 @@ def _shape_content(op: tf.Operation, value: Value) -> Any:
     if value.shape is None:
         return None
     if op.type == "Rank":
-        return _array(len(value.shape))
+        return object_array(len(value.shape))
     if op.type == "Size":
-        return _array(product(value.shape))
-    return _array(list(value.shape))
+        return object_array(product(value.shape))
+    return object_array(list(value.shape))
 
 
 @register_content("Identity", "StopGradient", "Cast", "EnsureShape", "PreventGradient")
@@ -86,122 +79,12 @@ def same(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | Non
     return constant(inputs[0].shape)
 
 
-def _binary(function: Any) -> Any:
-    """Entry by entry; `None` where an entry is not known."""
-
-    def apply(a: Any, b: Any) -> Any:
-        return None if a is None or b is None else function(a, b)
-
-    return np.frompyfunc(apply, 2, 1)
-
-
-def _divide(a: AnySize, b: AnySize) -> AnySize | None:
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b if b else None
-    exact = quotient(a, b)
-    return Size.unknown("//", a, b) if exact is None else exact
-
-
-def _remainder(a: AnySize, b: AnySize) -> AnySize | None:
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b if b else None
-    return None if quotient(a, b) is None else 0
-
-
-def _largest(a: AnySize, b: AnySize) -> AnySize | None:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    return a if a == b else None
-
-
-def _smallest(a: AnySize, b: AnySize) -> AnySize | None:
-    if isinstance(a, int) and isinstance(b, int):
-        return min(a, b)
-    return a if a == b else None
-
-
-_ARITHMETIC = {
-    "Add": operator.add,
-    "AddV2": operator.add,
-    "FloorDiv": _divide,
-    "FloorMod": _remainder,
-    "Maximum": _largest,
-    "Minimum": _smallest,
-    "Mul": operator.mul,
-    "Sub": operator.sub,
-}
-
-
-@register_content(*_ARITHMETIC)
-def arithmetic(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
-    a, b = (value.content for value in inputs)
-    if op.type == "FloorMod" and a is None and b is not None:
-        # `random_crop`: an offset below 1 is 0.
-        return _with_content(np.where(b == 1, 0, None))
-    if a is None or b is None or not op.outputs[0].dtype.is_integer:
-        return None
-    return _with_content(np.asarray(_binary(_ARITHMETIC[op.type])(a, b), dtype=object))
-
-
-_COMPARISONS = {
-    "Equal": operator.eq,
-    "Greater": operator.gt,
-    "GreaterEqual": operator.ge,
-    "Less": operator.lt,
-    "LessEqual": operator.le,
-    "NotEqual": operator.ne,
-}
-
-
-@register_content(*_COMPARISONS)
-def comparison(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
-    """0 or 1; between sizes of which one is unknown, a new unknown."""
-    a, b = (value.content for value in inputs)
-    if a is None or b is None:
-        return None
-
-    def compare(x: AnySize, y: AnySize) -> AnySize:
-        if isinstance(x, int) and isinstance(y, int):
-            return int(_COMPARISONS[op.type](x, y))
-        return Size.unknown(op.type, x, y)
-
-    return _with_content(np.asarray(_binary(compare)(a, b), dtype=object))
-
-
-@register_content("SelectV2")
-def select(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
-    condition, chosen, otherwise = inputs
-    if condition.content is None or condition.content.size != 1:
-        return None
-    answer = condition.content.item()
-    if isinstance(answer, int):
-        choice = chosen if answer else otherwise
-        return choice if choice.shape == frame.shape(op) else None
-    # `vectorized_map` takes row 0 where there is only one: `range(n)`, if n > 1.
-    is_zero = otherwise.content is not None and otherwise.content.tolist() == 0
-    if (
-        chosen.counts
-        and is_zero
-        and answer == Size.unknown("Greater", *chosen.shape, 1)
-    ):
-        return chosen
-    return None
-
-
-@register_content("Neg")
-def negative(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
-    (value,) = inputs
-    if value.content is None or None in value.content.reshape(-1).tolist():
-        return None
-    return _with_content(np.asarray(-value.content, dtype=object))
-
-
 @register_content("Pack")
 def pack(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
     """Entries that are not known leave the others what they are."""
     if op.outputs[0].shape.rank != 1 or not op.outputs[0].dtype.is_integer:
         return None
-    return _with_content(
+    return with_content(
         [None if value.content is None else value.content.item() for value in inputs]
     )
 
@@ -219,7 +102,7 @@ def concat(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | N
             entries += [None] * part.shape[0]
         else:
             return None
-    return _with_content(entries)
+    return with_content(entries)
 
 
 @register_content("StridedSlice")
@@ -238,7 +121,7 @@ def strided_slice(
         else:
             key.append(slice(entry.start, entry.stop, entry.step))
     part = content[tuple(key)]
-    return _with_content(part if isinstance(part, np.ndarray) else _array(part))
+    return with_content(part if isinstance(part, np.ndarray) else object_array(part))
 
 
 @register_content("Slice")
@@ -248,7 +131,7 @@ def slice_(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | N
     if content is None or content.ndim != 1 or begin is None or size is None:
         return None
     stop = None if size[0] == -1 else begin[0] + size[0]
-    return _with_content(content[begin[0] : stop])
+    return with_content(content[begin[0] : stop])
 
 
 @register_content("GatherV2")
@@ -257,19 +140,7 @@ def gather(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | N
     if content is None or content.ndim != 1 or integers(inputs[1]) is None:
         return None
     part = content[index.astype(int)]
-    return _with_content(part if isinstance(part, np.ndarray) else _array(part))
-
-
-@register_content("Max", "Min")
-def extreme(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
-    content = inputs[0].content
-    if content is None or content.ndim != 1 or integers(inputs[1]) not in ([0], [-1]):
-        return None
-    entries = set(content.tolist())
-    if len(entries) > 1 and not all(isinstance(entry, int) for entry in entries):
-        return None
-    result = max(entries) if op.type == "Max" else min(entries)
-    return _with_content(_array([result] if op.get_attr("keep_dims") else result))
+    return with_content(part if isinstance(part, np.ndarray) else object_array(part))
 
 
 @register_content("Unpack", "Split", "SplitV")
@@ -280,28 +151,14 @@ def parts(
     if content is None or content.ndim != 1:
         return None
     if op.type == "Unpack":
-        return [_with_content(_array(entry)) for entry in content.tolist()]
+        return [with_content(object_array(entry)) for entry in content.tolist()]
     sizes = [len(content) // len(op.outputs)] * len(op.outputs)
     if op.type == "SplitV":
         sizes = integers(inputs[1])
         if sizes is None or -1 in sizes:
             return None
     ends = np.cumsum(sizes)
-    return [_with_content(content[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
-
-
-@register_content("Prod", "Sum")
-def reduction(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | None:
-    content = inputs[0].content
-    axes = integers(inputs[1])
-    if content is None or content.ndim != 1 or axes not in ([0], [-1]):
-        return None
-    entries = content.tolist()
-    if None in entries:
-        return None
-    combine = operator.mul if op.type == "Prod" else operator.add
-    total = functools.reduce(combine, entries, 1 if op.type == "Prod" else 0)
-    return _with_content(_array([total] if op.get_attr("keep_dims") else total))
+    return [with_content(content[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
 
 
 @register_content("Range")
@@ -310,7 +167,7 @@ def range_(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | N
         return None
     start, limit, delta = (value.content.item() for value in inputs)
     is_short = None not in map(integers, inputs) and abs(limit - start) <= _LONGEST
-    entries = _array(list(range(start, limit, delta))) if is_short else None
+    entries = object_array(list(range(start, limit, delta))) if is_short else None
     if (start, delta) == (0, 1) and limit is not None:
         return Value(Kind.CONSTANT, shape=(limit,), content=entries, counts=True)
     return None if entries is None else constant(entries.shape, entries)
@@ -326,7 +183,7 @@ def fill(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     entry = inputs[1].content
     if entry is None or not all(isinstance(size, int) for size in shape):
         return constant(shape)
-    return _with_content(np.full(shape, entry.item(), dtype=object))
+    return with_content(np.full(shape, entry.item(), dtype=object))
 
 
 @register_content("Empty")
@@ -360,7 +217,7 @@ def reshape(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
         return constant(frame.shape(op) if shape is None else shape)
     if not all(isinstance(size, int) for size in shape):
         return constant(shape)
-    return _with_content(value.content.reshape(shape))
+    return with_content(value.content.reshape(shape))
 
 
 @register_content("ExpandDims")
@@ -370,7 +227,7 @@ def expand_dims(
     content, axis = inputs[0].content, integers(inputs[1])
     if content is None or axis is None:
         return None
-    return _with_content(np.expand_dims(content, axis[0]))
+    return with_content(np.expand_dims(content, axis[0]))
 
 
 @register_content("Squeeze")
@@ -379,7 +236,7 @@ def squeeze(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | 
     if content is None:
         return None
     axes = tuple(op.get_attr("squeeze_dims")) or None
-    return _with_content(np.asarray(np.squeeze(content, axes), dtype=object))
+    return with_content(np.asarray(np.squeeze(content, axes), dtype=object))
 
 
 @register_content("ReverseV2")
@@ -387,7 +244,7 @@ def reverse(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value | 
     content = inputs[0].content
     if content is None or content.ndim != 1 or integers(inputs[1]) not in ([0], [-1]):
         return None
-    return _with_content(content[::-1])
+    return with_content(content[::-1])
 
 
 @register_content("BroadcastArgs")
@@ -399,7 +256,7 @@ def broadcast_args(
     a, b = (value.content.tolist() for value in inputs)
     rank = max(len(a), len(b))
     a, b = ([1] * (rank - len(sizes)) + sizes for sizes in (a, b))
-    return _with_content(
+    return with_content(
         [
             y if x == 1 else x if y == 1 or x == y else None
             for x, y in zip(a, b, strict=True)

@@ -1,0 +1,100 @@
+"""What every form of per-example gradients can do, and the plainest of them."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from keras_dp_ext.gradients.base import combine_rows
+from keras_dp_ext.gradients.row_tensors import slice_rows, zero_rows
+
+RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
+
+
+class Contribution(abc.ABC):
+    """Per-row gradients with respect to one weight, in some factored form."""
+
+    #: Static shape of the weight.
+    shape: tuple[int, ...]
+
+    #: Whether `rows` costs next to nothing, because they exist already.
+    has_rows = False
+
+    @abc.abstractmethod
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
+        """`[rows]`: sum of `(g_i / scale_i)**2`."""
+
+    @abc.abstractmethod
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        """`sum_b coefficients[b] * g_b`, of the weight's shape."""
+
+    @abc.abstractmethod
+    def rows(self) -> tf.Tensor:
+        """All rows, materialised: `[rows, *shape]`."""
+
+    @abc.abstractmethod
+    def map_factors(self, change: RowwiseMap) -> Contribution:
+        """Applies `change` to every tensor whose first axis counts rows."""
+
+    def finite_rows(self) -> tf.Tensor:
+        """`[rows]` bool: whether `rows()` is finite, found as cheaply as possible.
+
+        Rows so large that their squared norm overflows may count as not finite.
+        """
+        return self._built.finite_rows()
+
+    @functools.cached_property
+    def _built(self) -> Rows:
+        """The rows, kept for the next call."""
+        return Rows(self.rows(), self.shape)
+
+    def sliced(self, start: tf.Tensor, size: int | tf.Tensor) -> Contribution:
+        """Rows `start .. start + size` only."""
+        return self.map_factors(lambda factor: slice_rows(factor, start, size))
+
+    def sanitized(self, finite: tf.Tensor) -> Contribution:
+        """Zeros in place of the rows that are not `finite`: NaN * 0 is NaN."""
+        if "_built" in self.__dict__:
+            return self._built.sanitized(finite)
+        return self.map_factors(lambda factor: zero_rows(factor, finite))
+
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
+        """Of which `weighted_sum` is finite if rows that are not have coefficient 0.
+
+        Args:
+            zeroed: Puts zeros in place of rows that are not finite, as 0 * NaN is NaN.
+        """
+        if "_built" in self.__dict__:
+            return self._built.summable(zeroed)
+        return self.map_factors(zeroed)
+
+
+class Rows(Contribution):
+    """Gradients that exist already: `[rows, *shape]`. For small weights."""
+
+    has_rows = True
+
+    def __init__(self, rows: tf.Tensor, shape: Sequence[int]):
+        self.shape = tuple(shape)
+        self._rows = tf.cast(rows, tf.float32)
+
+    def finite_rows(self) -> tf.Tensor:
+        # 0 * x is 0 for finite x and NaN otherwise: one pass, one reduction.
+        axes = list(range(1, self._rows.shape.rank))
+        return tf.equal(tf.reduce_sum(0.0 * self._rows, axis=axes), 0.0)
+
+    def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
+        rows = self._rows if scale is None else self._rows / scale
+        return tf.reduce_sum(tf.square(rows), axis=list(range(1, rows.shape.rank)))
+
+    def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
+        return combine_rows(coefficients, self._rows)
+
+    def rows(self) -> tf.Tensor:
+        return self._rows
+
+    def map_factors(self, change: RowwiseMap) -> Contribution:
+        return Rows(change(self._rows), self.shape)
