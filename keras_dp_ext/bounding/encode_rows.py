@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,14 +11,15 @@ import tensorflow as tf
 
 from keras_dp_ext._checks import check_one_of
 from keras_dp_ext.bounding.codebook import RANKINGS, Block
-from keras_dp_ext.gradients.base import RowMap
+from keras_dp_ext.gradients.base import OuterRows
+from keras_dp_ext.gradients.row_tensors import have_finite_products
 from keras_dp_ext.gradients.rules.device import is_compiled
 
-# Buckets of magnitudes are the leading bits of the float: 16 for each power of
-# two, over 16 powers of two below the greatest magnitude of the row.
-_MANTISSA_BITS = 4
-_BUCKETS = 256
-_SHIFT = 23 - _MANTISSA_BITS
+# Buckets of magnitudes: 32 for each power of two, over 16 powers of two below the
+# greatest magnitude of the row.
+_BUCKETS_PER_OCTAVE = 32
+_BUCKETS = 512
+_CODE_OF_ONE = 127 * _BUCKETS_PER_OCTAVE
 _INFINITY_BITS = 0x7F800000
 _MAGNITUDE_BITS = 0x7FFFFFFF
 
@@ -29,7 +31,8 @@ def encode_rows(
     blocks: Sequence[Block],
     ranking: str = "bucket",
     fuse: Fuse = lambda function: function,
-) -> RowMap:
+    summed: bool = False,
+) -> Callable[[list[Any]], list[tf.Tensor]]:
     """A row map that encodes a chunk of gradients (Nasr et al., Algorithm 2).
 
     For each row the vector psi of the greatest cosine similarity to the sorted
@@ -42,11 +45,17 @@ def encode_rows(
     rankings have it:
 
     - "exact" sorts. It is the reference, and costs ten ordinary training steps.
-    - "bucket" counts how many magnitudes fall into each of 256 buckets and gives
+    - "bucket" counts how many magnitudes fall into each of 512 buckets and gives
       every coordinate of a bucket the psi of the bucket's *last* position, the
-      least one. Coordinates that differ by less than 6% may be clamped as if
-      they were equal, never by more than their rank allows. A row of equal
-      magnitudes is one bucket, so it is clamped to the least entry of psi.
+      least one. Coordinates that differ by less than 5% may be clamped as if
+      they were equal, or the one for the other, never by more than ranks allow. A row
+      of equal magnitudes is one bucket, so it is clamped to the least entry of psi.
+
+    Which coordinate has which position does not matter for privacy either: if each
+    has one of its own and is at most the psi of it, then the sorted row is dominated by
+    psi. So it is enough that what is counted in a bucket is what is clamped by it: for
+    rows that are products of two vectors, buckets and their counts come from these
+    (the logarithm of a product is a sum, and counts of sums are a convolution).
 
     Which vector is chosen does not matter for privacy, so the choice may use
     approximate magnitudes.
@@ -57,33 +66,50 @@ def encode_rows(
         ranking: "bucket" or "exact".
         fuse: Is given what passes over all coordinates of bucket ranking, and returns
             the same, compiled.
+        summed: Whether sums over the rows are returned.
 
     Returns:
         A function of a list of `[chunk, *shape]` tensors that returns such a
-        list. Rows of zeros stay zero; a row that is not finite becomes zero.
+        list. Rows of zeros stay zero; a row that is not finite becomes zero. By
+        buckets, some may be `OuterRows`.
 
     Raises:
         ValueError: If `ranking` is not known.
     """
     check_one_of("ranking", ranking, RANKINGS)
-    rank = _RankByBuckets(fuse) if ranking == "bucket" else _rank_exactly
+    rank = _RankByBuckets(fuse, summed) if ranking == "bucket" else _rank_exactly
 
-    def encode(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        flat = [tf.reshape(row, [tf.shape(row)[0], -1]) for row in gradients]
+    def encode(gradients: list[Any]) -> list[tf.Tensor]:
+        flat = [
+            row
+            if isinstance(row, OuterRows)
+            else tf.reshape(row, [tf.shape(row)[0], -1])
+            for row in gradients
+        ]
         # All variables form one block, or each its own.
         groups = [flat] if len(blocks) == 1 else [[row] for row in flat]
-        tops = [_top_bits(group) for group in groups]
-        top = tf.reduce_max(tops, axis=0)
-        sums, clamp_to = rank(groups, blocks, tops)
-        chosen = _choose(sums, blocks, tf.bitcast(top, tf.float32))
+        finite = tf.reduce_all([_is_finite(row) for row in flat], axis=0)
+        sums, clamp_to = rank(groups, blocks)
+        chosen = _choose(sums, blocks)
         psis = [tf.gather(tf.constant(block.table), chosen) for block in blocks]
-        encoded = clamp_to(psis, top < _INFINITY_BITS)
+        encoded = clamp_to(psis, finite)
+        if summed and ranking == "exact":
+            encoded = [tf.reduce_sum(row, axis=0) for row in encoded]
         return [
-            tf.reshape(row, tf.shape(gradient))
+            row
+            if isinstance(gradient, OuterRows)
+            else tf.reshape(row, tf.shape(gradient)[1 if summed else 0 :])
             for row, gradient in zip(encoded, gradients, strict=True)
         ]
 
     return encode
+
+
+def _is_finite(row: tf.Tensor | OuterRows) -> tf.Tensor:
+    """`[chunk]`: which rows are finite."""
+    if isinstance(row, OuterRows):
+        return have_finite_products(*row)
+    return tf.reduce_max(_magnitude_bits(row), axis=1) < _INFINITY_BITS
 
 
 def _magnitude_bits(row: tf.Tensor) -> tf.Tensor:
@@ -94,28 +120,16 @@ def _magnitude_bits(row: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_and(tf.bitcast(row, tf.int32), _MAGNITUDE_BITS)
 
 
-def _top_bits(group: Sequence[tf.Tensor]) -> tf.Tensor:
-    """`[chunk]`: the greatest magnitude; infinity and NaN exceed all others."""
-    return tf.reduce_max(
-        [tf.reduce_max(_magnitude_bits(row), axis=1) for row in group], axis=0
-    )
-
-
 def _clamped(row: tf.Tensor, cap: tf.Tensor, finite: tf.Tensor) -> tf.Tensor:
     clamped = tf.maximum(tf.minimum(row, cap), -cap)
-    return tf.where(finite[:, tf.newaxis], clamped, 0.0)
+    return tf.where(tf.reshape(finite, [-1, *[1] * (row.shape.rank - 1)]), clamped, 0.0)
 
 
-def _choose(sums: Any, blocks: Sequence[Block], top: tf.Tensor) -> tf.Tensor:
+def _choose(sums: Any, blocks: Sequence[Block]) -> tf.Tensor:
     """`[chunk]`: the index of the vector of the greatest cosine with each row."""
     similarity = tf.add_n(
         [
-            tf.matmul(
-                # Relative to the row's maximum, so that no product overflows.
-                tf.math.divide_no_nan(magnitudes, top[:, tf.newaxis]),
-                tf.constant(block.table),
-                transpose_b=True,
-            )
+            tf.matmul(magnitudes, tf.constant(block.table), transpose_b=True)
             for magnitudes, block in zip(sums, blocks, strict=True)
         ]
     )
@@ -132,22 +146,37 @@ class _RankByBuckets:
     would be two dozen.
     """
 
-    def __init__(self, fuse: Fuse):
+    def __init__(self, fuse: Fuse, summed: bool):
         self._count = fuse(_counts_in_buckets)
-        self._clamp = fuse(_clamped_by_buckets)
+        clamp = functools.partial(_clamped_by_buckets, summed=summed)
+        self._clamp = fuse(clamp)
 
     def __call__(
         self,
-        groups: Sequence[Sequence[tf.Tensor]],
+        groups: Sequence[Sequence[tf.Tensor | OuterRows]],
         blocks: Sequence[Block],
-        tops: Sequence[tf.Tensor],
     ) -> Any:
         """Sums for each block, and a function from its vectors to encoded rows."""
-        counts = self._count(groups, tops)
+        tops = [tf.reduce_max(list(map(_top_code, group)), axis=0) for group in groups]
+        members = [
+            [
+                _ProductCodes(row, top) if isinstance(row, OuterRows) else row
+                for row in group
+            ]
+            for group, top in zip(groups, tops, strict=True)
+        ]
+        matrices = [[row for row in group if tf.is_tensor(row)] for group in members]
+        counts = self._count(matrices, tops)
+        counts = [
+            tf.add_n([count, *(one.counts() for one in group if not tf.is_tensor(one))])
+            for count, group in zip(counts, members, strict=True)
+        ]
         # How many coordinates are in a bucket or in one of greater magnitudes.
         reached = [tf.cumsum(count, axis=1) for count in counts]
+        below = [top - tf.reduce_max(tops, axis=0) for top in tops]
         sums = [
-            _sums_of_magnitudes(*one) for one in zip(reached, tops, blocks, strict=True)
+            _sums_of_magnitudes(*one)
+            for one in zip(reached, below, blocks, strict=True)
         ]
 
         def clamp_to(psis: Sequence[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:
@@ -157,9 +186,79 @@ class _RankByBuckets:
                 ends = tf.constant(block.ends, tf.int32)[tf.newaxis]
                 step = _counts_at_most(ends, upto - 1)
                 caps.append(tf.gather(psi, step, batch_dims=1))
-            return self._clamp(groups, tops, caps, finite)
+            given = [
+                [row if tf.is_tensor(row) else row.factors for row in group]
+                for group in members
+            ]
+            return self._clamp(given, tops, caps, finite)
 
         return sums, clamp_to
+
+
+class _ProductCodes:
+    """Buckets of the coordinates of rows that are products, from their factors.
+
+    A coordinate's bucket is the sum of two offsets, or the last one if that is less.
+    Both passes add the same integers, so they agree on every coordinate.
+    """
+
+    def __init__(self, rows: OuterRows, top: tf.Tensor):
+        left, right = (_code(_magnitude_bits(part)) for part in rows)
+        highest = tf.reduce_max(right, axis=1, keepdims=True)
+        left = top[:, tf.newaxis] - (left + highest - _CODE_OF_ONE)
+        self._offsets = [
+            tf.minimum(offset, _BUCKETS - 1) for offset in (left, highest - right)
+        ]
+        self.factors = (*rows, *self._offsets)
+
+    def counts(self) -> tf.Tensor:
+        """`[chunk, buckets]`: how many coordinates are in each.
+
+        The counts of sums are a convolution of the counts. By Fourier transforms in
+        float64, whose error is below 1e-4 for 2^31 coordinates: rounding makes it exact.
+        """
+        left, right = (
+            tf.signal.rfft(
+                tf.cast(_histogram(offset), tf.float64), fft_length=[2 * _BUCKETS]
+            )
+            for offset in self._offsets
+        )
+        pairs = tf.signal.irfft(left * right, fft_length=[2 * _BUCKETS])
+        pairs = tf.cast(tf.round(pairs), tf.int32)
+        last = tf.reduce_sum(pairs[:, _BUCKETS - 1 :], axis=1, keepdims=True)
+        return tf.concat([pairs[:, : _BUCKETS - 1], last], axis=1)
+
+
+def _histogram(numbers: tf.Tensor) -> tf.Tensor:
+    """`[chunk, buckets]`: how often each number is in each row."""
+    rows = tf.shape(numbers)[0]
+    cells = numbers + tf.range(rows)[:, tf.newaxis] * _BUCKETS
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(numbers), cells, rows * _BUCKETS)
+    return tf.reshape(counts, [rows, _BUCKETS])
+
+
+def _code(bits: tf.Tensor) -> tf.Tensor:
+    """32 times the logarithm (to base 2, of magnitudes from their bits) and a constant.
+
+    In integers only, so that it is the same number wherever it is computed. Leading bits
+    are a logarithm that is linear within each power of two, `e + m`; the parabola
+    brings it within 0.01 of `e + log2(1 + m)`. It never falls where magnitudes grow.
+    """
+    position = tf.bitwise.right_shift(bits, 12)
+    rest = tf.bitwise.bitwise_and(position, 2047)
+    bend = tf.bitwise.right_shift(rest * (2048 - rest), 11) * 705
+    position += tf.bitwise.right_shift(bend, 11)
+    # 2048 of these to each power of two.
+    half = 1024 // _BUCKETS_PER_OCTAVE
+    return (position + half) // (2 * half)
+
+
+def _top_code(row: tf.Tensor | OuterRows) -> tf.Tensor:
+    """`[chunk]`: the greatest code of each row."""
+    if isinstance(row, OuterRows):
+        left, right = map(_top_code, row)
+        return left + right - _CODE_OF_ONE
+    return _code(tf.reduce_max(_magnitude_bits(row), axis=1))
 
 
 def _cells(row: tf.Tensor, top: tf.Tensor) -> tf.Tensor:
@@ -168,9 +267,8 @@ def _cells(row: tf.Tensor, top: tf.Tensor) -> tf.Tensor:
     Bucket 0 holds the greatest magnitudes, the last all tiny ones.
     """
     first_bucket = tf.range(tf.shape(top)[0])[:, tf.newaxis] * _BUCKETS
-    top_code = tf.bitwise.right_shift(top, _SHIFT)[:, tf.newaxis]
-    code = tf.bitwise.right_shift(_magnitude_bits(row), _SHIFT)
-    return first_bucket + tf.minimum(top_code - code, _BUCKETS - 1)
+    code = _code(_magnitude_bits(row))
+    return first_bucket + tf.minimum(top[:, tf.newaxis] - code, _BUCKETS - 1)
 
 
 def _counts_in_buckets(groups: Any, tops: Any) -> list[tf.Tensor]:
@@ -179,7 +277,8 @@ def _counts_in_buckets(groups: Any, tops: Any) -> list[tf.Tensor]:
     for group, top in zip(groups, tops, strict=True):
         num_rows = tf.shape(top)[0]
         cells = [tf.reshape(_cells(row, top), [-1]) for row in group]
-        counts = [
+        counts = [tf.zeros([num_rows * _BUCKETS], tf.int32)]
+        counts += [
             tf.math.unsorted_segment_sum(tf.ones_like(cell), cell, num_rows * _BUCKETS)
             for cell in cells
         ]
@@ -188,23 +287,45 @@ def _counts_in_buckets(groups: Any, tops: Any) -> list[tf.Tensor]:
 
 
 def _clamped_by_buckets(
-    groups: Any, tops: Any, caps: Any, finite: tf.Tensor
+    groups: Any, tops: Any, caps: Any, finite: tf.Tensor, summed: bool
 ) -> list[tf.Tensor]:
-    """Rows of which each coordinate is clamped to the cap of its bucket."""
-    return [
-        _clamped(row, tf.gather(tf.reshape(cap, [-1]), _cells(row, top)), finite)
-        for group, top, cap in zip(groups, tops, caps, strict=True)
-        for row in group
-    ]
+    """Rows of which each coordinate is clamped to the cap of its bucket; or their sum."""
+    encoded = []
+    for group, top, cap in zip(groups, tops, caps, strict=True):
+        for row in group:
+            if tf.is_tensor(row):
+                found = tf.gather(tf.reshape(cap, [-1]), _cells(row, top))
+            else:
+                left, right, left_offset, right_offset = row
+                row = OuterRows(left, right).built()
+                found = _caps_of_sums(cap, left_offset, right_offset)
+            encoded.append(_clamped(row, found, finite))
+    return [tf.reduce_sum(row, axis=0) for row in encoded] if summed else encoded
 
 
-def _sums_of_magnitudes(reached: tf.Tensor, top: tf.Tensor, block: Block) -> tf.Tensor:
-    """`[chunk, steps]`: as if all magnitudes of a step were that in its middle."""
+def _caps_of_sums(cap: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    """`[chunk, inputs, outputs]`: the cap of the bucket `left + right`, or the last."""
+    last = tf.repeat(cap[:, -1:], _BUCKETS, axis=1)
+    table = tf.concat([cap, last], axis=1)
+    first = tf.range(tf.shape(cap)[0])[:, tf.newaxis] * (2 * _BUCKETS)
+    places = (first + left)[:, :, tf.newaxis] + right[:, tf.newaxis]
+    return tf.gather(tf.reshape(table, [-1]), places)
+
+
+def _sums_of_magnitudes(
+    reached: tf.Tensor, below: tf.Tensor, block: Block
+) -> tf.Tensor:
+    """`[chunk, steps]`: as if all magnitudes of a step were that in its middle.
+
+    Args:
+        reached: How many coordinates are in a bucket or before it.
+        below: `[chunk]`: the code of the first bucket, where the row's greatest is 0.
+        block: Its steps.
+    """
     middles = tf.constant(block.ends - (block.widths + 1) // 2, tf.int32)
     bucket = _counts_at_most(reached, middles[tf.newaxis])
-    halvings = tf.cast(bucket, tf.float32) / 2.0**_MANTISSA_BITS
-    magnitude = tf.bitcast(top, tf.float32)[:, tf.newaxis] * tf.pow(2.0, -halvings)
-    magnitude = tf.where(bucket < _BUCKETS - 1, magnitude, 0.0)
+    exponent = tf.cast(below[:, tf.newaxis] - bucket, tf.float32) / _BUCKETS_PER_OCTAVE
+    magnitude = tf.where(bucket < _BUCKETS - 1, tf.pow(2.0, exponent), 0.0)
     return magnitude * tf.constant(block.widths, tf.float32)
 
 
@@ -254,10 +375,13 @@ def _count_at_most(
 
 
 def _rank_exactly(
-    groups: Sequence[Sequence[tf.Tensor]], blocks: Sequence[Block], tops: Any
+    groups: Sequence[Sequence[tf.Tensor]], blocks: Sequence[Block]
 ) -> Any:
     """As `_RankByBuckets`, by sorting: Algorithm 2 as printed."""
-    del tops
+    overall = tf.reduce_max(
+        [tf.reduce_max(tf.abs(row), axis=1) for group in groups for row in group],
+        axis=0,
+    )
     sums, orders, steps = [], [], []
     for group, block in zip(groups, blocks, strict=True):
         magnitude = tf.abs(tf.concat(group, axis=1))
@@ -266,8 +390,10 @@ def _rank_exactly(
         )
         order = tf.argsort(magnitude, axis=1, direction="DESCENDING", stable=True)
         ranked = tf.gather(magnitude, order, batch_dims=1)
+        # Relative to the row's maximum, so that no product overflows.
+        relative = tf.math.divide_no_nan(ranked, overall[:, tf.newaxis])
         by_step = tf.math.unsorted_segment_sum(
-            tf.transpose(ranked), step_of_position, block.ends.size
+            tf.transpose(relative), step_of_position, block.ends.size
         )
         sums.append(tf.transpose(by_step))
         orders.append(order)

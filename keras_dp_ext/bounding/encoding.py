@@ -65,17 +65,22 @@ class Encoding(Bound):
         sizes = [shape.num_elements() for shape in gradients.shapes]
         self.check_variables(sizes)
         blocks = self.codebook.blocks(sum(sizes))
-        row_map = encode_rows(blocks, self.ranking, _fused)
-        if self.ranking == "bucket" and not runs_on_cpu():
-            # A GPU would hand the integers between its two passes to the host.
-            row_map = _fused(encode_rows(blocks, self.ranking))
         # Encoding holds about three arrays of integers beside the gradients.
-        return gradients.sum_of(
-            row_map,
-            max(1, chunk_bytes() // 2),
-            result_shapes=gradients.shapes,
-            joined=_MATRICES if len(blocks) == 1 else None,
-        )
+        limit = max(1, chunk_bytes() // 2)
+        on_cpu = runs_on_cpu()
+        by_bucket = self.ranking == "bucket"
+
+        def encode(summed: bool) -> Any:
+            if by_bucket and not on_cpu:
+                # A GPU would hand the integers between its two passes to the host.
+                return _fused(encode_rows(blocks, self.ranking, summed=summed))
+            return encode_rows(blocks, self.ranking, _fused, summed)
+
+        if len(blocks) == 1:
+            return gradients.sum_by(
+                encode(summed=True), limit, _MATRICES, products=by_bucket and on_cpu
+            )
+        return gradients.sum_of(encode(summed=False), limit, gradients.shapes)
 
     def sensitivity(self, num_parameters: int) -> Sensitivity:
         return CodebookSensitivity(self.codebook, num_parameters)

@@ -59,11 +59,18 @@ class TanhFilter(Bound):
 
     def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         from keras_dp_ext.bounding.tanh_rows import tanh_rows
+        from keras_dp_ext.bounding.tanh_sums import tanh_sums
+        from keras_dp_ext.gradients.rules.device import runs_on_cpu
 
         rows = tanh_rows(
             self.output_range, self.active_range, self.slope, self.l2_norm_clip
         )
-        return gradients.sum_of(rows, result_shapes=gradients.shapes)
+        if not runs_on_cpu():
+            return gradients.sum_of(rows, result_shapes=gradients.shapes)
+        factor = self.slope / self.active_range
+        return gradients.sum_by(
+            tanh_sums(rows, self.output_range, factor, self.l2_norm_clip)
+        )
 
     def sensitivity(self, num_parameters: int) -> L2Sensitivity:
         if self.l2_norm_clip is not None:

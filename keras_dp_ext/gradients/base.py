@@ -24,6 +24,20 @@ class WeightedRows(NamedTuple):
         return [combine_rows(self.coefficients, rows) for rows in self.rows]
 
 
+class OuterRows(NamedTuple):
+    """Rows that are products of two vectors each, yet to be multiplied.
+
+    So are the gradients of a dense layer: `left[b, i] * right[b, j]`.
+    """
+
+    left: tf.Tensor
+    right: tf.Tensor
+
+    def built(self) -> tf.Tensor:
+        """`[chunk, inputs, outputs]`."""
+        return self.left[:, :, tf.newaxis] * self.right[:, tf.newaxis]
+
+
 def combine_rows(coefficients: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """`sum_b coefficients[b] * rows[b]`.
 
@@ -42,6 +56,10 @@ def combine_rows(coefficients: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 # each variable in, the same out. Row b of the output may depend on row b of the
 # input only: that is what makes the sum's sensitivity that of one row.
 RowMap = Callable[[list[tf.Tensor]], list[tf.Tensor] | WeightedRows]
+
+# A map that adds up its rows itself, and so need not build those that are products.
+# What it adds for row b may depend on row b only.
+SumMap = Callable[[list[Any]], list[tf.Tensor]]
 
 
 def sum_of_mapped(row_map: RowMap, rows: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -123,7 +141,6 @@ class PerExampleGradients(abc.ABC):
         row_map: RowMap,
         bytes_limit: int | None = None,
         result_shapes: Sequence[tf.TensorShape] | None = None,
-        joined: int | None = None,
     ) -> list[tf.Tensor]:
         """For each variable, the sum over rows of `row_map(gradients)`.
 
@@ -135,8 +152,27 @@ class PerExampleGradients(abc.ABC):
             bytes_limit: Of a chunk.
             result_shapes: What `row_map` makes of one row, where that is known; else
                 it is traced once more to find out.
-            joined: For a map that treats all coordinates alike: it gets and returns at
-                most so many matrices, in which variables lie side by side.
+        """
+
+    @abc.abstractmethod
+    def sum_by(
+        self,
+        sum_map: SumMap,
+        bytes_limit: int | None = None,
+        joined: int | None = None,
+        products: bool = True,
+    ) -> list[tf.Tensor]:
+        """For each variable, the sum over rows that `sum_map` makes of chunks of them.
+
+        For maps that treat all coordinates alike: what they are given and what they
+        return are matrices and their sums, in which variables lie side by side.
+
+        Args:
+            sum_map: What makes the sums.
+            bytes_limit: Of a chunk, as for `sum_of`.
+            joined: How many matrices there may be; by default as many as variables.
+            products: Whether it takes `OuterRows`, too. Then large variables of which
+                every row is a product come so, behind the matrices.
         """
 
 
@@ -205,7 +241,16 @@ class MaterializedGradients(PerExampleGradients):
         row_map: RowMap,
         bytes_limit: int | None = None,
         result_shapes: Sequence[Any] | None = None,
-        joined: int | None = None,
     ) -> list[tf.Tensor]:
-        del bytes_limit, result_shapes, joined  # The rows are in memory already.
+        del bytes_limit, result_shapes  # The rows are in memory already.
         return sum_of_mapped(row_map, self._rows)
+
+    def sum_by(
+        self,
+        sum_map: SumMap,
+        bytes_limit: int | None = None,
+        joined: int | None = None,
+        products: bool = True,
+    ) -> list[tf.Tensor]:
+        del bytes_limit, joined, products
+        return sum_map(self._rows)

@@ -43,7 +43,7 @@ class JoinedRows:
     def join(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """`[rows, size]` for each matrix, from one `[rows, *shape]` for each tensor."""
         flat = [
-            row if len(shape) == 1 else tf.reshape(row, [tf.shape(row)[0], -1])
+            row if len(shape) == 1 else _flat(row, math.prod(shape))
             for row, shape in zip(rows, self._shapes, strict=True)
         ]
         return [
@@ -63,3 +63,8 @@ class JoinedRows:
             piece if len(shape) == 1 else tf.reshape(piece, shape)
             for piece, shape in zip(pieces, self._shapes, strict=True)
         ]
+
+
+def _flat(row: tf.Tensor, size: int) -> tf.Tensor:
+    # Nothing tells how often an axis of no elements is there.
+    return tf.reshape(row, [-1 if size else tf.shape(row)[0], size])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients import contributions as forms
 from keras_dp_ext.gradients.base import (
+    OuterRows,
     PerExampleGradients,
     distinct,
     one_for_each,
@@ -26,7 +28,16 @@ from keras_dp_ext.gradients.row_tensors import zero_all_rows
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 
 if TYPE_CHECKING:
-    from keras_dp_ext.gradients.base import RowMap
+    from keras_dp_ext.gradients.base import RowMap, SumMap
+
+# Products that need not be built count for a sixteenth in a chunk: the probe builds them.
+_BUILT = 16
+
+# With more, only a few rows would make a chunk; with less, more ops take longer.
+_FEW_ELEMENTS, _MANY_ELEMENTS = 2**12, 2**21
+
+# Of all elements of the model: below it there is little to save.
+_SMALL_SHARE = 16
 
 
 class LazyGradients(PerExampleGradients):
@@ -162,46 +173,66 @@ class LazyGradients(PerExampleGradients):
         row_map: RowMap,
         bytes_limit: int | None = None,
         result_shapes: Sequence[Any] | None = None,
-        joined: int | None = None,
     ) -> list[tf.Tensor]:
-        if joined is None:
+        def shapes_of_results() -> Sequence[Any]:
+            if result_shapes is None:
+                return _result_shapes(row_map, self.shapes)
+            return result_shapes
 
-            def shapes_of_results() -> Sequence[Any]:
-                if result_shapes is None:
-                    return _result_shapes(row_map, self.shapes)
-                return result_shapes
+        given = self._sum_of_chunks(
+            functools.partial(sum_of_mapped, row_map),
+            lambda parts, count: self._variable_rows(_rows(parts), count),
+            shapes_of_results,
+            sum(shape.num_elements() for shape in self.shapes),
+            bytes_limit,
+        )
+        self.given.append(given)
+        return given.sums
 
-            given = self._sum_of_chunks(
-                row_map, self._variable_rows, shapes_of_results, bytes_limit
-            )
-            self.given.append(given)
-            return given.sums
-
+    def sum_by(
+        self,
+        sum_map: SumMap,
+        bytes_limit: int | None = None,
+        joined: int | None = None,
+        products: bool = True,
+    ) -> list[tf.Tensor]:
+        outer = self._products() if products else []
+        others = [n for n in range(len(self._contributions)) if n not in outer]
         unused = sum(
             shape.num_elements()
             for one, shape in zip(self._by_variable, self.shapes, strict=True)
             if one is None
         )
-        shapes = [one.shape for one in self._contributions]
+        shapes = [self._contributions[number].shape for number in others]
         shapes += [(unused,)] if unused else []
-        matrices = JoinedRows(shapes, joined)
+        matrices = JoinedRows(shapes, joined or max(1, len(shapes)))
 
-        def joined_rows(packed: Any, count: Any) -> list[tf.Tensor]:
+        def rows_of(parts: Any, count: Any) -> list[Any]:
+            rows = _rows([parts[number] for number in others])
             # What the losses do not depend on has zeros, which count in a ranking.
-            rows = [*packed, tf.zeros([count, unused])] if unused else packed
+            rows = [*rows, tf.zeros([count, unused])] if unused else rows
             rows = [
                 _float_rows(value, count, shape)
                 for value, shape in zip(rows, shapes, strict=True)
             ]
-            return matrices.join(rows)
+            return [*matrices.join(rows), *(parts[n].outer_rows() for n in outer)]
 
+        outer_shapes = [self._contributions[number].outer_shape for number in outer]
+        unbuilt = sum(math.prod(self._contributions[number].shape) for number in outer)
         given = self._sum_of_chunks(
-            row_map,
-            joined_rows,
-            lambda: [[size] for size in matrices.sizes],
+            sum_map,
+            rows_of,
+            lambda: [[size] for size in matrices.sizes] + outer_shapes,
+            sum(matrices.sizes) + unbuilt // _BUILT,
             bytes_limit,
         )
-        sums = matrices.split(given.sums)[: len(self._contributions)]
+        sums: list[Any] = [None] * len(self._contributions)
+        found = matrices.split(given.sums[: len(matrices.sizes)])
+        for number, value in zip(others, found, strict=False):
+            sums[number] = value
+        products_found = given.sums[len(matrices.sizes) :]
+        for number, value in zip(outer, products_found, strict=True):
+            sums[number] = tf.reshape(value, self._contributions[number].shape)
         values = [
             tf.zeros(shape) if value is None else value
             for value, shape in zip(self._packed.unpack(sums), self.shapes, strict=True)
@@ -209,31 +240,42 @@ class LazyGradients(PerExampleGradients):
         self.given.append(dataclasses.replace(given, values=values))
         return values
 
+    def _products(self) -> list[int]:
+        """Numbers of contributions that are better left unbuilt."""
+        total = sum(shape.num_elements() for shape in self.shapes)
+        least = max(_FEW_ELEMENTS, total // _SMALL_SHARE)
+        return [
+            number
+            for number, one in enumerate(self._contributions)
+            if one.outer_shape is not None
+            and least < math.prod(one.shape) <= _MANY_ELEMENTS
+        ]
+
     def _sum_of_chunks(
         self,
-        row_map: RowMap,
-        rows_of: Callable[[Any, Any], list[tf.Tensor]],
+        sum_map: SumMap,
+        rows_of: Callable[[Any, Any], list[Any]],
         result_shapes: Callable[[], Sequence[Any]],
+        row_elements: int,
         bytes_limit: int | None,
     ) -> GivenRows:
-        """Sums of what `row_map` makes of the rows, chunk by chunk.
+        """Sums that `sum_map` makes of the rows, chunk by chunk.
 
         Loops over chunks of one size, as XLA wants it; the last one starts early
         enough to end with the batch, and skips the rows that were done before.
 
         Args:
-            row_map: What is summed.
-            rows_of: What the map is given, from the rows of all contributions and their
-                number.
+            sum_map: What adds them up.
+            rows_of: What the map is given, from all contributions and their number of
+                rows.
             result_shapes: What the map makes of one row.
+            row_elements: How many numbers of a row are in memory.
             bytes_limit: Of a chunk.
         """
-        most = rows_per_chunk(
-            sum(shape.num_elements() for shape in self.shapes), bytes_limit
-        )
+        most = rows_per_chunk(row_elements, bytes_limit)
         if isinstance(self._rows, int) and self._rows <= most:
             given = rows_of(_finite_only(self._contributions, None), self._rows)
-            return GivenRows(given, None, sum_of_mapped(row_map, list(given)))
+            return GivenRows(_built(given), None, sum_map(list(given)))
         grain = max(1, most // 8)
         chunk = even_chunk(self._rows, most - most % grain, grain)
         rows = self.num_rows
@@ -251,8 +293,9 @@ class LazyGradients(PerExampleGradients):
             )
             sliced = [c.sliced(start, chunk) for c in self._contributions]
             given = rows_of(_finite_only(sliced, fresh), chunk)
-            of_loop.update(done=done, start=start, given=given)
-            part = sum_of_mapped(row_map, list(given))
+            # The probe looks at products that the map may leave unbuilt.
+            of_loop.update(done=done, start=start, given=_built(given))
+            part = sum_map(list(given))
             return done + chunk, [a + b for a, b in zip(sums, part, strict=True)]
 
         _, sums = tf.while_loop(
@@ -282,16 +325,22 @@ class LazyGradients(PerExampleGradients):
         ]
 
 
-def _finite_only(
-    contributions: Sequence[Any], keep: tf.Tensor | None
-) -> list[tf.Tensor]:
-    """The rows of each, of which those that are not finite are zero."""
+def _finite_only(contributions: Sequence[Any], keep: tf.Tensor | None) -> list[Any]:
+    """The same, of which rows that are not finite are zero."""
     finite = _finite_rows(contributions)
     if finite is not None:
         keep = finite if keep is None else finite & keep
-    if keep is not None:
-        contributions = [one.sanitized(keep) for one in contributions]
+    if keep is None:
+        return list(contributions)
+    return [one.sanitized(keep) for one in contributions]
+
+
+def _rows(contributions: Sequence[Any]) -> list[tf.Tensor]:
     return [one.rows() for one in contributions]
+
+
+def _built(given: Sequence[Any]) -> list[tf.Tensor]:
+    return [one.built() if isinstance(one, OuterRows) else one for one in given]
 
 
 def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from keras_dp_ext.bounding import Codebook
 from keras_dp_ext.bounding import encode_rows as encoding
 from keras_dp_ext.bounding.encode_rows import encode_rows
+from keras_dp_ext.gradients.base import OuterRows
 from keras_dp_ext.noise import StudentT
 from tests.nasr_algorithms import algorithm_2
 
@@ -205,7 +206,11 @@ def test_an_adversary_cannot_gain_from_bucket_edges():
     """The attack: magnitudes that crowd on both sides of every bucket's edge."""
     n = 4096
     (block,) = Codebook(size=5).blocks(n)
-    edges = np.float32(1.0).view(np.int32) - (np.arange(n // 2) << encoding._SHIFT // 4)
+    bits = np.float32(1.0).view(np.int32) - np.arange(2**24, dtype=np.int32)
+    codes = encoding._code(tf.constant(bits)).numpy()
+    edges = bits[1:][np.diff(codes) < 0]
+    assert len(edges) > 60
+    edges = np.concatenate([edges, bits[: n // 2 - len(edges)]])
     rows = np.concatenate([edges, edges - 1]).astype(np.int32).view(np.float32)
     for scale in (1e-3, 1.0, 1e3):
         encoded = encode(scale * rows[None], [block], "bucket")
@@ -247,3 +252,128 @@ def test_rows_are_counted_alike_with_and_without_xla(jit, rows, sequences):
     counts = count(*(tf.constant(value, tf.int32) for value in (ascending, limits)))
     expected = (ascending[:, None, :] <= limits[:, :, None]).sum(axis=2)
     np.testing.assert_array_equal(counts, expected)
+
+
+def test_codes_are_logarithms_and_never_fall():
+    bits = np.sort(np.random.default_rng(0).integers(2**23, 255 << 23, 2**18))
+    codes = encoding._code(tf.constant(bits, tf.int32)).numpy()
+    assert np.all(np.diff(codes) >= 0)
+    values = bits.astype(np.int32).view(np.float32).astype(np.float64)
+    exact = encoding._BUCKETS_PER_OCTAVE * (np.log2(values) + 127)
+    assert np.abs(codes - exact).max() < 0.85
+    around = np.arange(126 << 23, 129 << 23, dtype=np.int32)
+    assert np.all(np.diff(encoding._code(tf.constant(around))) >= 0)
+
+
+FACTORS = {
+    **{name: kind for name, kind in KINDS.items() if name != "all_exponents"},
+    "half_of_all_exponents": lambda rng, n: 2.0 ** rng.uniform(-74, 60, n),
+    "zeros": lambda rng, n: np.zeros(n),
+}
+
+
+def outer_rows(rng, kinds, inputs=23, outputs=31):
+    left, right = (
+        np.stack([FACTORS[kind](rng, n) for kind in kinds]).astype(np.float32)
+        for n in (inputs, outputs)
+    )
+    return OuterRows(tf.constant(left), tf.constant(right))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(FACTORS)), min_size=1, max_size=4),
+    scale=st.sampled_from([1e-12, 1e-3, 1.0, 1e6]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_products_beside_a_matrix_are_dominated(kinds, scale, seed):
+    """One ranking of both, of which the products are never ranked one by one."""
+    rng = np.random.default_rng(seed)
+    products = outer_rows(rng, kinds)
+    built = products.built().numpy().reshape(len(kinds), -1)
+    matrix = (scale * rng.standard_normal([len(kinds), 40])).astype(np.float32)
+    (block,) = Codebook(size=20, seed=1).blocks(40 + built.shape[1])
+    given = [tf.constant(matrix), products]
+    parts = encode_rows([block])(given)
+    encoded = np.concatenate(
+        [part.numpy().reshape(len(kinds), -1) for part in parts], 1
+    )
+    assert_dominated(encoded, full_vectors(block))
+    assert_shrunk(encoded, np.concatenate([matrix, built], axis=1))
+    sums = encode_rows([block], summed=True)(given)
+    for total, part in zip(sums, parts, strict=True):
+        np.testing.assert_allclose(total, part.numpy().sum(0), rtol=1e-5, atol=1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(FACTORS)), min_size=1, max_size=4),
+    above=st.integers(0, 700),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_products_are_counted_without_building_them(kinds, above, seed):
+    """The counts are those of the very buckets by which coordinates are clamped."""
+    products = outer_rows(np.random.default_rng(seed), kinds)
+    codes = encoding._ProductCodes(products, encoding._top_code(products) + above)
+    left, right = (offset.numpy() for offset in codes.factors[2:])
+    buckets = np.minimum(left[:, :, None] + right[:, None], encoding._BUCKETS - 1)
+    assert buckets.min() >= 0
+    expected = [np.bincount(row.ravel(), minlength=512) for row in buckets]
+    np.testing.assert_array_equal(codes.counts(), expected)
+    caps = tf.constant(np.random.default_rng(0).random([len(kinds), 512]), tf.float32)
+    found = encoding._caps_of_sums(caps, *codes.factors[2:])
+    np.testing.assert_array_equal(found, tf.gather(caps, buckets, batch_dims=1))
+
+
+def test_two_million_products_are_counted_exactly():
+    """Where most fall into one bucket, as many as there can be."""
+    rng = np.random.default_rng(0)
+    ones = np.ones([2, 1448], np.float32)
+    ones[1] += (rng.random(1448) < 0.01) * rng.random(1448)
+    codes = encoding._ProductCodes(
+        OuterRows(tf.constant(ones), tf.constant(ones[::-1].copy())),
+        tf.constant([encoding._CODE_OF_ONE + 40] * 2),
+    )
+    left, right = (offset.numpy() for offset in codes.factors[2:])
+    expected = [
+        np.bincount((a[:, None] + b).ravel(), minlength=512)
+        for a, b in zip(left, right, strict=True)
+    ]
+    np.testing.assert_array_equal(codes.counts(), expected)
+
+
+def test_products_are_encoded_as_if_they_were_built():
+    rng = np.random.default_rng(5)
+    products = outer_rows(rng, ["normal"] * 8, 60, 50)
+    (block,) = Codebook(size=20).blocks(3000)
+    apart = encode_rows([block])([products])[0].numpy().reshape(8, -1)
+    built = products.built().numpy().reshape(8, -1)
+    exact = encode(built, [block], "exact")
+    difference = np.linalg.norm(apart - exact, axis=1) / np.linalg.norm(exact, axis=1)
+    assert difference.max() < 0.03
+
+
+def test_a_product_does_not_see_the_other_rows():
+    rng = np.random.default_rng(6)
+    products = outer_rows(rng, sorted(FACTORS))
+    (block,) = Codebook(size=20).blocks(23 * 31)
+    encoded = encode_rows([block])([products])[0].numpy()
+    for number in range(len(FACTORS)):
+        alone = OuterRows(*(part[number : number + 1] for part in products))
+        (row,) = encode_rows([block])([alone])[0].numpy()
+        np.testing.assert_array_equal(row, encoded[number])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", [0, 1])
+def test_products_that_are_not_finite_become_zero(bad, side):
+    parts = [
+        part.numpy() for part in outer_rows(np.random.default_rng(0), ["normal"] * 3)
+    ]
+    parts[side][1, 4] = bad
+    (block,) = Codebook(size=20).blocks(23 * 31)
+    (encoded,) = encode_rows([block])([OuterRows(*map(tf.constant, parts))])
+    assert np.isfinite(encoded).all()
+    assert (
+        not encoded.numpy()[1].any() and encoded.numpy()[[0, 2]].any(axis=(1, 2)).all()
+    )

@@ -1,11 +1,14 @@
 """Variables that are joined for a map are those that they were."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients.base import OuterRows, sum_of_mapped
 from keras_dp_ext.gradients.joined import JoinedRows
 
 SHAPES = [(3,), (2, 2), (4, 5), (), (7,)]
@@ -53,10 +56,49 @@ def test_a_map_of_joined_rows_sums_to_the_same(is_static, bytes_limit):
 
         return (
             gradients.sum_of(one_by_one, bytes_limit),
-            gradients.sum_of(one_by_one, bytes_limit, joined=2),
+            gradients.sum_by(
+                functools.partial(sum_of_mapped, one_by_one),
+                bytes_limit,
+                joined=2,
+                products=False,
+            ),
         )
 
     x = np.random.default_rng(0).normal(size=[11, 6, 6, 2]).astype("float32")
     for separate, joined in zip(*sums(x), strict=True):
         assert separate.shape == joined.shape
         np.testing.assert_allclose(separate, joined, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+@pytest.mark.parametrize("bytes_limit", [None, 3000])
+def test_products_are_given_in_factors(is_static, bytes_limit):
+    """Large dense layers, in chunks, with padding and a row that is not finite."""
+    inputs = keras.Input([90])
+    hidden = keras.layers.Dense(70, activation="relu")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
+    variables = model.trainable_variables
+    number = 11 if is_static else None
+    seen = []
+
+    def sum_map(rows):
+        seen.append([type(one) for one in rows])
+        return [
+            tf.reduce_sum(one.built() if isinstance(one, OuterRows) else one, axis=0)
+            for one in rows
+        ]
+
+    @tf.function(input_signature=[tf.TensorSpec([number, 90])], autograph=False)
+    def sums(x):
+        gradients = per_example_gradients(
+            tf.reduce_sum(tf.square(model(x)), axis=1), variables
+        )
+        by_factors = gradients.sum_by(sum_map, bytes_limit)
+        return by_factors, gradients.sum_of(lambda rows: rows, bytes_limit)
+
+    x = np.random.default_rng(0).normal(size=[11, 90]).astype("float32")
+    x[3], x[8] = 0.0, np.nan
+    for found, expected in zip(*sums(x), strict=True):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert all(types.count(OuterRows) == 1 for types in seen)

@@ -169,10 +169,15 @@ def fit(layers, optimizer, is_static=False, jit_compile=False):
     return model
 
 
+def optimizer_for(kind):
+    """Small variables are unpacked for bounds that get one tensor for each."""
+    return OPTIMIZERS["L1 clip" if kind == "packed" else "tanh"]()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_right_rows_pass(kind):
     layers, _ = KINDS[kind]
-    assert int(fit(layers(), OPTIMIZERS["tanh"]()).optimizer.releases) == 1
+    assert int(fit(layers(), optimizer_for(kind)).optimizer.releases) == 1
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -181,7 +186,29 @@ def test_a_wrong_row_is_caught(kind, fault, monkeypatch):
     layers, sabotage = KINDS[kind]
     sabotage(monkeypatch, fault)
     with pytest.raises(ValueError, match="are wrong"):
-        fit(layers(), OPTIMIZERS["tanh"]())
+        fit(layers(), optimizer_for(kind))
+
+
+WIDE = lambda: [keras.Input([80]), L.Dense(60)]  # noqa: E731
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+@pytest.mark.parametrize("name", ["tanh", "encoding"])
+def test_a_wrong_factor_of_a_product_is_caught(name, fault, is_static, monkeypatch):
+    """The bound multiplies the factors itself: the probe, those very factors."""
+    if fault is None:
+        assert int(fit(WIDE(), OPTIMIZERS[name](), is_static).optimizer.releases) == 1
+        return
+    outer_rows = contributions.OuterProducts.outer_rows
+
+    def wrong(self):
+        found = outer_rows(self)
+        return found._replace(left=fault(found.left))
+
+    monkeypatch.setattr(contributions.OuterProducts, "outer_rows", wrong)
+    with pytest.raises(ValueError, match="are wrong"):
+        fit(WIDE(), OPTIMIZERS[name](), is_static)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients.base import combine_rows
+from keras_dp_ext.gradients.base import OuterRows, combine_rows
 from keras_dp_ext.gradients.row_tensors import slice_rows, zero_rows
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
@@ -34,6 +34,15 @@ class Contribution(abc.ABC):
     @abc.abstractmethod
     def rows(self) -> tf.Tensor:
         """All rows, materialised: `[rows, *shape]`."""
+
+    @property
+    def outer_shape(self) -> tuple[int, int] | None:
+        """Where each row is a product of two vectors: how long these are."""
+        return None
+
+    def outer_rows(self) -> OuterRows:
+        """All rows in factors, where `outer_shape` is known."""
+        raise NotImplementedError(type(self).__name__)
 
     @abc.abstractmethod
     def map_factors(self, change: RowwiseMap) -> Contribution:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_dp_ext.gradients.base import combine_rows
+from keras_dp_ext.gradients.base import OuterRows, combine_rows
 from keras_dp_ext.gradients.contributions.base import Contribution, RowwiseMap
 from keras_dp_ext.gradients.contributions.ghost_norm import ghost_norm_squared
 from keras_dp_ext.gradients.row_tensors import have_finite_products, scale_rows
@@ -106,6 +106,15 @@ class OuterProducts(Contribution):
 
     def rows(self) -> tf.Tensor:
         return tf.reshape(self._materialized, [-1, *self.shape])
+
+    @property
+    def outer_shape(self) -> tuple[int, int] | None:
+        if self._sizes[0] != 1 or self.is_materialized:
+            return None
+        return self._sizes[1:]
+
+    def outer_rows(self) -> OuterRows:
+        return OuterRows(self._left[:, 0], self._right[:, 0])
 
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return OuterProducts(change(self._left), change(self._right), self.shape)
