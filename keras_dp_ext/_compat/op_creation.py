@@ -6,9 +6,11 @@ TensorFlow 2.16 at least). There is no public way to see ops while they are made
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +24,11 @@ _CANARY = "keras_dp_ext_canary"
 _lock = threading.Lock()
 _observers: list[Callable[[tf.Operation], None]] = []
 _canaries: set[tf.Operation] = set()
+
+# Larger ones are rare, and comparing them would take longer than a second op.
+_LARGEST_SHARED = 256
+_constants: contextvars.ContextVar[dict[Any, tf.Operation] | None]
+_constants = contextvars.ContextVar("_constants", default=None)
 
 
 def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
@@ -37,7 +44,13 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
 
             @functools.wraps(create)
             def create_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+                key = _key_of_constant(self, args, kwargs)
+                known = _constants.get()
+                if key is not None and key in known:
+                    return known[key]
                 op = create(self, *args, **kwargs)
+                if key is not None and not op.control_inputs:
+                    known[key] = op
                 if _CANARY in op.name:
                     _canaries.add(op)
                 for told in _observers:
@@ -63,3 +76,39 @@ def require_observed(graph: Any) -> None:
             f"An op was added to a graph without a call of `FuncGraph.{_METHOD}`"
         )
     _canaries.discard(canary)
+
+
+@contextlib.contextmanager
+def shared_constants() -> Iterator[None]:
+    """Equal small constants of one graph are one op inside of the `with`.
+
+    A fifth of the ops of a private step are shapes, axes and small numbers.
+    TensorFlow would merge them, too, but only after each has been made in Python and
+    prepared by every one of its passes.
+
+    On graphs whose ops are observed, and for this thread only, which traces for one
+    replica.
+    """
+    token = _constants.set({})
+    try:
+        yield
+    finally:
+        _constants.reset(token)
+
+
+def _key_of_constant(graph: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What tells a constant from all others, or `None` where it is not to be shared.
+
+    Relies on `Graph._device_function_stack` (2.16).
+    """
+    if _constants.get() is None or "Const" not in (*args[:1], kwargs.get("op_type")):
+        return None
+    attributes = kwargs.get("attrs") or {}
+    if set(attributes) != {"value", "dtype"}:
+        return None
+    if attributes["value"].ByteSize() > _LARGEST_SHARED:
+        return None
+    # A constant on one device would have to be sent to another one.
+    if list(require(graph, "_device_function_stack").peek_objs()):
+        return None
+    return graph, attributes["value"].SerializeToString()

@@ -1,0 +1,113 @@
+"""Equal constants of one graph become one op, and nothing else does."""
+
+import pytest
+import tensorflow as tf
+
+from keras_dp_ext._compat import op_creation
+
+
+@pytest.fixture(autouse=True)
+def observed():
+    op_creation.observe_new_ops(_ignore)
+
+
+def _ignore(op):
+    del op
+
+
+def _made_by(make):
+    """The ops that `make` leaves in a graph, with their values when they run."""
+    made = {}
+
+    @tf.function
+    def step():
+        with op_creation.shared_constants():
+            made["tensors"] = make()
+        return [tf.identity(tensor) for tensor in made["tensors"]]
+
+    values = [value.numpy().tolist() for value in step()]
+    return [tensor.op for tensor in made["tensors"]], values
+
+
+def test_equal_constants_are_one_op():
+    ops, values = _made_by(lambda: [tf.constant([2, 3]), tf.constant([2, 3])])
+    assert ops[0] is ops[1]
+    assert values == [[2, 3], [2, 3]]
+
+
+def test_a_shape_is_made_once_for_all_that_are_reshaped():
+    def reshape():
+        x = tf.zeros([6])
+        return [tf.reshape(x, [2, 3]), tf.reshape(x + 1, [2, 3])]
+
+    (first, second), _ = _made_by(reshape)
+    assert first.inputs[1].op is second.inputs[1].op
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ((1, tf.int32), (2, tf.int32)),
+        ((1, tf.int32), (1, tf.int64)),
+        ((1.0, tf.float32), (1, tf.int32)),
+        ((0.0, tf.float32), (-0.0, tf.float32)),
+        (([1, 1], tf.int32), ([[1, 1]], tf.int32)),
+        (([1, 1], tf.int32), ([1, 1, 1], tf.int32)),
+    ],
+)
+def test_constants_that_differ_stay_apart(one, other):
+    ops, values = _made_by(lambda: [tf.constant(*one), tf.constant(*other)])
+    assert ops[0] is not ops[1]
+    # As text: -0.0 equals 0.0.
+    assert repr(values) == repr([one[0], other[0]])
+
+
+def test_another_graph_has_its_own():
+    found = []
+
+    @tf.function
+    def step(x):
+        with op_creation.shared_constants():
+            found.append(tf.constant(7.0).op)
+            return tf.while_loop(
+                lambda i: i < 3,
+                lambda i: [i + tf.cast(_noted(tf.constant(7.0)), tf.int32)],
+                [x],
+            )[0]
+
+    def _noted(tensor):
+        found.append(tensor.op)
+        return tensor
+
+    assert int(step(tf.constant(0))) == 7
+    assert found[0].graph is not found[1].graph
+
+
+def test_constants_that_wait_or_have_a_device_are_left_alone():
+    def make():
+        with tf.device("/CPU:0"):
+            placed = tf.constant(5.0)
+        with tf.control_dependencies([tf.no_op()]):
+            waits = tf.constant(6.0)
+        return [placed, tf.constant(5.0), waits, tf.constant(6.0)]
+
+    (placed, free, waits, other), _ = _made_by(make)
+    assert placed is not free and waits is not other
+    assert placed.device and not free.device
+
+
+def test_large_constants_are_left_alone():
+    large = tf.random.uniform([500]).numpy()
+    ops, _ = _made_by(lambda: [tf.constant(large), tf.constant(large)])
+    assert ops[0] is not ops[1]
+
+
+def test_nothing_is_shared_outside_of_the_scope():
+    @tf.function
+    def step():
+        with op_creation.shared_constants():
+            inside = tf.constant(3.0)
+        assert tf.constant(3.0).op is not inside.op
+        return inside
+
+    assert float(step()) == 3.0
