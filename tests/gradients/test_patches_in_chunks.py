@@ -12,8 +12,8 @@ from benchmarks.hlo_cost import program_cost
 from benchmarks.layers import per_example_losses
 from keras_dp_ext.gradients import (
     chunks,
-    contributions,
     per_example_gradients,
+    row_tensors,
 )
 from keras_dp_ext.gradients.rules.convolution import patch_products
 from keras_dp_ext.gradients.rules.device import as_on_a_gpu
@@ -148,7 +148,7 @@ def test_a_chunk_is_cut_out_without_a_copy_of_the_whole():
     """XLA made room for a second tensor of the size of all axes together."""
 
     def cut(x, start):
-        return contributions.slice_rows(x, start, 4)
+        return row_tensors.slice_rows(x, start, 4)
 
     compiled = tf.function(cut, jit_compile=True, autograph=False)
     arguments = tf.zeros([64, 10, 10]), tf.constant(3)
