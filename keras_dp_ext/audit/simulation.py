@@ -99,7 +99,7 @@ class Simulation:
 
             return tf.map_fn(one, tf.range(draws), fn_output_signature=tf.float32)
 
-        # By its concrete function: TensorFlow would warn of "retracing" otherwise.
+        # The concrete function, since TensorFlow warns of "retracing" otherwise.
         return draw.get_concrete_function(_KEY)(self._fresh_key()).numpy()
 
     def runs(

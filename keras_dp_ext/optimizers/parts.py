@@ -86,7 +86,7 @@ def train_step(model: keras.Model, data: Any, step: Callable[[Any, Any], Any]) -
         release(
             optimizer,
             totals[:count],
-            # Of the weights alone, which the guard cannot see behind a loop.
+            # They depend on the weights alone, which the guard cannot see behind a loop.
             released(totals[count:]),
             part.variables,
             batch.rows,

@@ -22,7 +22,7 @@ _NO_EQUALIZATION = (
     "RandomTranslation, RandomContrast and RandomBrightness"
 )
 
-# By a part of the op's name: what the layers and functions of others do to a batch.
+# What helps against layers and functions of others that mix, by a part of the op's name.
 _REMEDIES = {
     "mel_spectrogram": (
         "Keras' MelSpectrogram cuts off at `top_db` below the loudest value of the whole "
@@ -57,7 +57,7 @@ _REMEDIES = {
     ),
 }
 
-# Of examples with each other, in a loss: similarities.
+# Products of examples with each other: the similarities that a contrastive loss compares.
 _PRODUCTS = ("BatchMatMulV2", "BatchMatMulV3", "Einsum", "MatMul")
 _COMPARES = (
     "a loss that compares the examples of a batch with each other (contrastive, "
@@ -128,8 +128,14 @@ def _static(sources: Sequence[tf.Tensor]) -> str:
 def mixing_error(
     what: str, op: tf.Operation | None, variables: Sequence[Any], finding: Any = None
 ) -> ValueError:
-    """Args: what mixes; the op of the forward pass, if it was seen at one; the trained
-    variables; otherwise what reading the graph has found."""
+    """For a model that was seen to mix.
+
+    Args:
+        what: What of one example depends on others.
+        op: Where in the forward pass it was seen, if at an op.
+        variables: The trained variables.
+        finding: What reading the graph has found, if it was not seen at an op.
+    """
     where, remedy = "the loss", _remedy(op)
     if op is not None:
         where = f"op `{op.name}` ({op.type})"

@@ -138,14 +138,14 @@ class ProbeFunctions:
         return self.forward(values, self._copies.stand_in)[0].numpy()
 
     def draw_scales(self, generator: np.random.Generator) -> list[np.ndarray]:
-        """For norms that are measured in other units."""
+        """Random scales for the norms that divide each coordinate by one."""
         return [
             generator.uniform(0.5, 2.0, scale.shape).astype(np.float32)
             for scale in self._scales
         ]
 
     def scales_of(self, scales: Sequence[np.ndarray]) -> list[list]:
-        """For each time that norms were asked for, one for each variable."""
+        """The scale of each variable, for each of the norms that were asked for."""
         fed = dict(zip(map(id, self._scales), scales, strict=True))
         return [
             [
@@ -156,7 +156,7 @@ class ProbeFunctions:
         ]
 
     def places_of_norms(self) -> list[list[int]]:
-        """For each time that norms were asked for, the variables they go over."""
+        """Numbers of the variables that each of the norms goes over."""
         everywhere = list(range(len(self._shapes)))
         return [everywhere if one.places is None else one.places for one in self._norms]
 

@@ -93,7 +93,7 @@ def _from_columns(
             f"{', '.join(columns)}, and not the target. Received: "
             f"user_column={user_column}"
         )
-    # By each row alone: one row more must not move others from one part to the other.
+    # Each row decides for itself: one row more must not move others to the other part.
     contents = ["\x1f".join(row) for row in zip(*columns.values(), strict=True)]
     ids = None
     if user_column is not None:
