@@ -17,10 +17,11 @@ from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.loops import Unfolded, unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.lazy_gradients import LazyGradients
+from keras_dp_ext.gradients.one_loss_per_example import check_rows_are_examples
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.row_order import RowOrders
-from keras_dp_ext.gradients.split import Split, check_rows_are_examples
+from keras_dp_ext.gradients.split import Split
 
 
 def per_example_gradients(

@@ -69,34 +69,6 @@ _COMPARES = (
 _SEEDS = "Use `keras.random` with a `keras.random.SeedGenerator`"
 
 
-def rows_are_not_examples_error(
-    source: tf.Tensor, losses_shape: Any, batch: Any = None
-) -> ValueError:
-    shape = source.shape if batch is None else [batch, *source.shape[1:]]
-    return ValueError(
-        "There must be one loss for each example, and one row for each example in "
-        f"each input. Received: losses of shape {tuple(losses_shape)} and input "
-        f"`{source.op.name}` of shape {tuple(shape)}. Each loss is bounded by itself, "
-        "so an example with several losses, or an input that all examples share, "
-        "has no bounded influence. Nothing was trained. What to do: average the "
-        "losses of an example's views or time steps, e.g. "
-        "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; in a GAN, "
-        "give each real example its own loss, that of a generated one added "
-        "(`losses = loss(real) + loss(fake)`), instead of stacking both; do not "
-        "average over examples; and pass public values that all examples share as "
-        "Python constants or variables, not as inputs."
-    )
-
-
-def no_data_error(losses: tf.Tensor) -> ValueError:
-    return ValueError(
-        "No input with one row for each loss was found, so it cannot be verified "
-        "that the model treats every example by itself. Received: losses of shape "
-        f"{losses.shape}. Pass the batch as arguments of the function that computes "
-        "the losses, with one loss for each example."
-    )
-
-
 def no_usable_inputs_error(sources: Sequence[tf.Tensor]) -> ValueError:
     return ValueError(
         "The model refuses made-up inputs, or gives losses or gradients for them "
@@ -220,7 +192,8 @@ def wrong_gradients_error(variable: Any, what: str, largest: float) -> ValueErro
     if "time_distributed" in name(variable):
         remedy = (
             "Keras' TimeDistributed is wrong for series of unknown length. A layer "
-            "that works on the last axis, as Dense does, needs none around it; or tell how long the series are, e.g. "
+            "that works on the last axis, as Dense does, needs none around it; or tell "
+            "how long the series are, e.g. "
             "`dataset.map(lambda x, y: (tf.ensure_shape(x, [None, 9, 3]), y))`."
         )
     return ValueError(

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
-from keras_dp_ext.verification import probe_errors
+from keras_dp_ext.gradients.one_loss_per_example import rows_are_not_examples_error
 from keras_dp_ext.verification.draws import draws_from_data, hidden_draws
 from keras_dp_ext.verification.graph_function import GraphFunction, as_floats
 from keras_dp_ext.verification.rows_of_bound import RowsOfBound
@@ -115,9 +115,7 @@ class ProbeFunctions:
     def check_number_of_losses(self, losses: tf.Tensor, batch: int) -> None:
         """Raises unless there is one for each example."""
         if losses.shape[0] != batch:
-            raise probe_errors.rows_are_not_examples_error(
-                self._sources[0], losses.shape, batch
-            )
+            raise rows_are_not_examples_error(self._sources[0], losses.shape, batch)
 
     @property
     def has_hidden_draws(self) -> bool:
