@@ -35,7 +35,7 @@ _TRANSPARENT = frozenset(
 
 # These leave whole lots out only where a lot is one batch. With accumulation the
 # optimizer would put parts of two lots together, and an example might be in both.
-# A shorter pass over shuffled data begins the next one earlier.
+# Of shuffled data a shorter pass begins the next one earlier.
 _WHOLE_BATCHES = frozenset({"_SkipDataset", "_TakeDataset"})
 
 # Why a transformation behind the sampler loses the label, and what to do.
@@ -90,12 +90,11 @@ def attach(dataset: tf.data.Dataset, label: SamplingLabel) -> tf.data.Dataset:
 def sampling_of(dataset: Any) -> SamplingLabel | None:
     """Finds the label of a pipeline made by this package.
 
-    The label survives `map`, `prefetch`, `repeat` and `with_options`. It also survives
-    `take` and `skip`, where a lot is one batch and examples have no places in a pass.
-    Every other transformation may change what a lot is, and loses it (see
-    `why_unlabelled`); so does a `map` that changes the number of rows. Functions of
-    `map` must transform every row by itself: their traced ops are read to see it
-    (`row_check.py`).
+    The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
+    is one batch and examples have no places in a pass, `take` and `skip`. Every other transformation may change what a lot
+    is, and loses it (see `why_unlabelled`); so does a `map` that changes the number of
+    rows. Functions of `map` must transform every row by itself: their traced ops are read
+    to see it (`row_check.py`).
 
     Args:
         dataset: Anything that `model.fit` accepts.
