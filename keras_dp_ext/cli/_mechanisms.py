@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from keras_dp_ext.cli._planned_training import PlannedTraining
     from keras_dp_ext.mechanisms.base import Mechanism
 
-#: Of `--bands`.
+#: The default of `--bands`.
 DEFAULT_BANDS = 16
 
 
