@@ -48,7 +48,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def sum_of_squares(value: np.ndarray, scale: np.ndarray | float = 1.0) -> float:
-    """Of `value / scale`, in float64."""
+    """The sum of the squares of `value / scale`, in float64."""
     if not isinstance(scale, float):
         value = value / scale
     # Not by a product of matrices, for which NumPy starts threads that wait busily.

@@ -35,8 +35,8 @@ _INPUTS = {
     (
         0,
         1,
-    ): "LowerBound UpperBound ImageProjectiveTransformV2 ImageProjectiveTransformV3 InTopK InTopKV2 "
-    "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",
+    ): "LowerBound UpperBound ImageProjectiveTransformV2 ImageProjectiveTransformV3 "
+    "InTopK InTopKV2 SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",
     (0, 1, 2): "MaxPoolGrad MaxPool3DGrad MaxPoolGradV2",
 }
 
