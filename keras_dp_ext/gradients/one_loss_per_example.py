@@ -7,6 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+ONE_LOSS_EACH = (
+    "average the losses of an example's views or time steps, e.g. "
+    "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; in a GAN, "
+    "give each real example its own loss, that of a generated one added "
+    "(`losses = loss(real) + loss(fake)`), instead of stacking both; do not "
+    "average over examples"
+)
+
 
 def check_rows_are_examples(losses: tf.Tensor, sources: Sequence[tf.Tensor]) -> None:
     """Raises where a loss, or a row of an input, is not that of one example.
@@ -35,13 +43,9 @@ def rows_are_not_examples_error(
         f"each input. Received: losses of shape {tuple(losses_shape)} and input "
         f"`{source.op.name}` of shape {tuple(shape)}. Each loss is bounded by itself, "
         "so an example with several losses, or an input that all examples share, "
-        "has no bounded influence. Nothing was trained. What to do: average the "
-        "losses of an example's views or time steps, e.g. "
-        "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; in a GAN, "
-        "give each real example its own loss, that of a generated one added "
-        "(`losses = loss(real) + loss(fake)`), instead of stacking both; do not "
-        "average over examples; and pass public values that all examples share as "
-        "Python constants or variables, not as inputs."
+        f"has no bounded influence. Nothing was trained. What to do: {ONE_LOSS_EACH}; "
+        "and pass public values that all examples share as Python constants or "
+        "variables, not as inputs."
     )
 
 
