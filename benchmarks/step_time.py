@@ -177,30 +177,27 @@ def run(
         also_static: Whether to measure ours for a batch of static size, too.
     """
     pythons = pythons or {}
+
+    def local(name: str, static_batch: bool = False) -> Local:
+        step = make_step(
+            ALL_MODELS[workload],
+            name,
+            jit_compile,
+            batch_size,
+            steps_per_execution,
+            static_batch=static_batch,
+        )
+        return Local(step, steps_per_execution)
+
     variants: dict[str, Local | Remote] = {}
     try:
         for name in ["plain", *mechanisms]:
             if name in pythons:
                 variants[name] = Remote(pythons[name], name, workload)
             else:
-                step = make_step(
-                    ALL_MODELS[workload],
-                    name,
-                    jit_compile,
-                    batch_size,
-                    steps_per_execution,
-                )
-                variants[name] = Local(step, steps_per_execution)
+                variants[name] = local(name)
                 if also_static:
-                    step = make_step(
-                        ALL_MODELS[workload],
-                        name,
-                        jit_compile,
-                        batch_size,
-                        steps_per_execution,
-                        static_batch=True,
-                    )
-                    variants[f"{name}, static"] = Local(step, steps_per_execution)
+                    variants[f"{name}, static"] = local(name, static_batch=True)
         return measure(variants, rounds, seconds)
     finally:
         for variant in variants.values():

@@ -33,7 +33,8 @@ k = a. Larger gaps make more unequal shares: R is larger, at all times.
 
 **Privacy loss distribution.** If each value is spread over its two neighbours in a grid such
 that the mean stays, means of convex functions do not fall (the idea of "Connect the
-Dots"); so sums of spread values bound both directions at once. What lies beyond the grid is spread over 0 and infinity.
+Dots"). So sums of spread values bound both directions at once. What lies beyond the grid is
+spread over 0 and infinity.
 
 **Lots of fixed capacity.** Where no bin holds more of the others than fit beside one more
 example, the example joins a sum and moves nobody. All else happens with the same probability

@@ -24,8 +24,9 @@ def epsilon_from_rdp(
         orders: Orders above 1.
         rdp: RDP at each order.
         delta: Target delta in [0, 1].
-        conversion: "tight" (Canonne, Kamath, Steinke, 2020, Proposition 12) or "classic", the papers' own
-            epsilon = rdp + log(1 / delta) / (order - 1) (Nasr et al., Lemma 2).
+        conversion: "tight" (Canonne, Kamath, Steinke, 2020, Proposition 12), or
+            "classic", the papers' own epsilon = rdp + log(1 / delta) / (order - 1)
+            (Nasr et al., Lemma 2).
 
     Returns:
         Epsilon (possibly infinite) and the order.

@@ -81,5 +81,5 @@ def figure_accounting(
     named = {c.published_conversion for c, _, _ in entries} - {None}
     if figure != "published" or not named:
         return accountant, options
-    # Of papers that differ, the looser conversion holds for both.
+    # Where papers differ, the looser conversion holds for both.
     return "rdp", {"conversion": "classic" if "classic" in named else named.pop()}

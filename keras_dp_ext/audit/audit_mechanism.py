@@ -113,6 +113,12 @@ def audit_mechanism(
             "Argument `steps` must be 1 for a mechanism that needs the full-batch "
             f"gradient before every release. Received: steps={steps}"
         )
+    if stage == "refine" and mechanism.statistics():
+        raise ValueError(
+            'Argument `stage` must be "noise" for a mechanism that releases further sums '
+            "beside the gradients, such as a count: refining takes them out, so less is "
+            f"left to look at. Received: stage={stage}, mechanism={mechanism.name}"
+        )
     simulation = Simulation(mechanism, shapes, seed, jit_compile)
     claim = simulation.mechanism.claim(simulation.num_parameters, group)
     draws = max(64, min(_NOISE_DRAWS, _NOISE_NUMBERS // simulation.num_parameters))

@@ -46,7 +46,7 @@ def confidence_of_each(joint: float, count: int) -> float:
     other (audits with the same seed do).
 
     Args:
-        joint: Probability with which all of them shall hold.
+        joint: Probability with which all of them must hold.
         count: How many bounds there are.
 
     Example:

@@ -80,7 +80,7 @@ class ReleaseTape:
         noise = self._draw_noise(shapes, seed, step)
         flat = self._flat(noise)
         if self.optimizer.mechanism.remembers_noise:
-            # Of several draws: how large it is is found out afterwards.
+            # Made of several draws: its size is found out afterwards.
             self._drawn = (flat, tf.fill(flat.shape, math.nan))
             self._drawn_from = (seed, step)
             return noise

@@ -220,7 +220,7 @@ class Replay:
         # One group is what the example is in once: a lot, or a whole pass.
         groups = lots.reshape([-1, label.accumulation_steps * lots.shape[1]])
         if isinstance(label.sampling, CyclicPoisson):
-            # Of one group of examples, the first, whose turn comes every so often.
+            # The example is in the first group, whose turn comes once in a cycle.
             groups = groups[:: label.sampling.cycle]
         if isinstance(label.sampling, (BallsInBins, FixedOrder, Shuffled)):
             groups = lots.reshape([1, -1])

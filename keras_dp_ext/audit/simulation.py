@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -99,7 +100,7 @@ class Simulation:
 
             return tf.map_fn(one, tf.range(draws), fn_output_signature=tf.float32)
 
-        # By its concrete function: TensorFlow would warn of "retracing" otherwise.
+        # The concrete function, since TensorFlow warns of "retracing" otherwise.
         return draw.get_concrete_function(_KEY)(self._fresh_key()).numpy()
 
     def runs(
@@ -145,62 +146,24 @@ class Simulation:
         stage: str,
     ) -> Any:
         """The function of `(key, included)` that makes `chunk` runs."""
-        # What comes after the only release cannot change what it reveals.
-        refines = stage == "refine" or steps > 1
-        # Without a past, every run begins in the same state.
-        bounds_once = steps == 1 or not self._state
-
-        def release(
-            key: tf.Tensor, step: tf.Tensor, included: Any, bounded: Any
-        ) -> Any:
-            absent, shift = bounded or self._bounded(neighbours)
-            noise_seed, coin_seed = (
-                tf.random.experimental.stateless_fold_in(key, 2 * step + part)
-                for part in (0, 1)
-            )
-            coin = tf.random.stateless_uniform([], coin_seed) < sampling_rate
-            total = absent + tf.where(included & coin, shift, tf.zeros_like(shift))
-            step = tf.cast(step, tf.int64)
-            noised = total + self._drawn(noise_seed, step)
-            refined = self._refined(noised, step) if refines else noised
-            observed = refined if stage == "refine" else noised
-            return observed - absent, shift
-
-        def one_run(key: tf.Tensor, included: Any, bounded: Any) -> Any:
-            if refines:
-                for variable, value in zip(self._state, self._initial, strict=True):
-                    variable.assign(value)
-            if steps == 1:
-                only = release(key, tf.constant(0), included, bounded)
-                return tuple(value[tf.newaxis] for value in only)
-            return tf.map_fn(
-                lambda step: release(key, step, included, bounded),
-                tf.range(steps),
-                fn_output_signature=(tf.float32, tf.float32),
-                parallel_iterations=1,
-            )
+        runs = _Runs(self, neighbours, steps, sampling_rate, stage)
 
         @tf.function(jit_compile=self._jit_compile, autograph=False)
-        def simulate(key: tf.Tensor, included: Any) -> Any:
-            bounded = self._bounded(neighbours) if bounds_once else None
-
-            def numbered_run(index: int) -> Any:
-                run_key = tf.random.experimental.stateless_fold_in(key, index)
-                observed, shift = one_run(run_key, included, bounded)
-                return observed if bounded else (observed, shift)
-
-            seen = tf.map_fn(
-                numbered_run,
-                tf.range(chunk),
-                fn_output_signature=tf.float32 if bounded else (tf.float32, tf.float32),
-                parallel_iterations=1,
-            )
-            # The same shift in all runs is returned once.
-            return (seen, bounded[1][tf.newaxis, tf.newaxis]) if bounded else seen
+        def simulate(key: tf.Tensor, included: tf.Tensor) -> Any:
+            return runs.make(chunk, key, included)
 
         return simulate.get_concrete_function(_KEY, tf.TensorSpec([], tf.bool))
 
-    def _bounded(self, neighbours: Neighbours) -> tuple[tf.Tensor, tf.Tensor]:
+    def begin(self) -> None:
+        """Puts the mechanism into the state in which every run begins."""
+        for variable, value in zip(self._state, self._initial, strict=True):
+            variable.assign(value)
+
+    @property
+    def has_state(self) -> bool:
+        return bool(self._state)
+
+    def bounded(self, neighbours: Neighbours) -> tuple[tf.Tensor, tf.Tensor]:
         """The bounded sum without the example, and how far the example moves it."""
         absent, present = (
             _flat(
@@ -212,16 +175,92 @@ class Simulation:
         )
         return absent, present - absent
 
-    def _drawn(self, seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    def drawn(self, seed: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         noise = self.mechanism.draw_noise(self._released, seed, step)
         if self.mechanism.remembers_noise:
             self.mechanism.remember_noise(noise, seed, step)
         return _flat(noise)
 
-    def _refined(self, noised: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    def refined(self, noised: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         parts = split_rows(noised[tf.newaxis], self._released)
         return _flat(self.mechanism.refine([part[0] for part in parts], step))
 
 
 def _flat(values: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tf.reshape(value, [-1]) for value in values], axis=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """Independent runs of a mechanism, as ops.
+
+    Attributes:
+        simulation: The mechanism, and its state.
+        neighbours: The two batches.
+        steps: Releases in a run.
+        sampling_rate: Probability that the example takes part in a release.
+        stage: After which stage the adversary looks.
+    """
+
+    simulation: Simulation
+    neighbours: Neighbours
+    steps: int
+    sampling_rate: float
+    stage: str
+
+    def make(self, count: int, key: tf.Tensor, included: tf.Tensor) -> Any:
+        """What is observed in `count` runs, and the shifts by the example."""
+        # Without a past, every run begins in the same state.
+        bounds_once = self.steps == 1 or not self.simulation.has_state
+        bounded = self.simulation.bounded(self.neighbours) if bounds_once else None
+
+        def numbered_run(index: tf.Tensor) -> Any:
+            run_key = tf.random.experimental.stateless_fold_in(key, index)
+            observed, shift = self._run(run_key, included, bounded)
+            return observed if bounded else (observed, shift)
+
+        seen = tf.map_fn(
+            numbered_run,
+            tf.range(count),
+            fn_output_signature=tf.float32 if bounded else (tf.float32, tf.float32),
+            parallel_iterations=1,
+        )
+        # The same shift in all runs is returned once.
+        return (seen, bounded[1][tf.newaxis, tf.newaxis]) if bounded else seen
+
+    @property
+    def _refines(self) -> bool:
+        """Not after the only release: that cannot change what it reveals."""
+        return self.stage == "refine" or self.steps > 1
+
+    def _run(self, key: tf.Tensor, included: tf.Tensor, bounded: Any) -> Any:
+        """`[steps, parameters]` twice: what is observed, and the shifts."""
+        if self._refines:
+            self.simulation.begin()
+        if self.steps == 1:
+            only = self._release(key, tf.constant(0), included, bounded)
+            return tuple(value[tf.newaxis] for value in only)
+        return tf.map_fn(
+            lambda step: self._release(key, step, included, bounded),
+            tf.range(self.steps),
+            fn_output_signature=(tf.float32, tf.float32),
+            parallel_iterations=1,
+        )
+
+    def _release(
+        self, key: tf.Tensor, step: tf.Tensor, included: tf.Tensor, bounded: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        absent, shift = bounded or self.simulation.bounded(self.neighbours)
+        noise_seed, coin_seed = (
+            tf.random.experimental.stateless_fold_in(key, 2 * step + part)
+            for part in (0, 1)
+        )
+        coin = tf.random.stateless_uniform([], coin_seed) < self.sampling_rate
+        total = absent + tf.where(included & coin, shift, tf.zeros_like(shift))
+        step = tf.cast(step, tf.int64)
+        observed = total + self.simulation.drawn(noise_seed, step)
+        if self._refines:
+            refined = self.simulation.refined(observed, step)
+            if self.stage == "refine":
+                observed = refined
+        return observed - absent, shift

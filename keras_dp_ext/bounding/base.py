@@ -57,7 +57,7 @@ class AdaptiveBound(Bound):
     def sum_at(
         self, gradients: PerExampleGradients, memory: Sequence[Any]
     ) -> list[tf.Tensor]:
-        """As `sum`, and behind it the statistics."""
+        """As `sum`, followed by the statistics."""
 
     @abc.abstractmethod
     def follow(

@@ -133,7 +133,7 @@ class _Product:
         self.terms = tf.gather(tf.constant(_TERMS), self._range)
 
     def expanded(self, chosen: tf.Tensor, terms: tf.Tensor) -> _Expanded:
-        """Of the chosen rows; powers of the others would overflow."""
+        """The terms of the chosen rows; powers of the others would overflow."""
         reach = tf.where(chosen, self.reach, 0.0)
         return _Expanded(self._units, reach, self._range, terms)
 
@@ -203,7 +203,7 @@ def _coefficients() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fitted(function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """By interpolation at Chebyshev's points, all of which are above 0."""
+    """Coefficients by interpolation at Chebyshev's points, all of which are above 0."""
     table = np.zeros([len(_TERMS), max(_TERMS)], np.float32)
     for number, (terms, end) in enumerate(zip(_TERMS, _RANGES, strict=True)):
         fit = np.polynomial.Chebyshev.interpolate(

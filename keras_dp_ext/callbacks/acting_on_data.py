@@ -59,7 +59,10 @@ def _told_by_file_names(name: str, path: str) -> str | None:
     told = [field for field in fields if _is_of_training_data(field)]
     if not told:
         return None
-    return f"{name} writes exact figures of the training data ({', '.join(told)}) into file names"
+    return (
+        f"{name} writes exact figures of the training data ({', '.join(told)}) into file "
+        "names"
+    )
 
 
 def _is_of_training_data(monitor: object) -> bool:

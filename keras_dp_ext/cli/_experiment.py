@@ -77,10 +77,10 @@ class Experiment:
     ):
         self.settings = settings
         self.data = data
-        self.recipe = _with_settings(
-            find_recipe(data.name, settings.model, settings.mechanism, settings.budget),
-            settings,
+        recipe = find_recipe(
+            data.name, settings.model, settings.mechanism, settings.budget
         )
+        self.recipe = self._with_bands_that_fit(_with_settings(recipe, settings))
         self.lots = self._lots()
         self.delta = settings.delta or default_delta(self.lots.dp_sampling.num_examples)
         self.steps_per_epoch = self.lots.dp_sampling.steps_per_epoch
@@ -90,6 +90,20 @@ class Experiment:
             target_epsilon=settings.budget,
             accountant=self.recipe.accountant,
         )
+
+    def _with_bands_that_fit(self, recipe: Recipe) -> Recipe:
+        """As many bands as there are groups of examples, each of which has to fill a lot.
+
+        Only where lots are drawn from groups that take turns, and nobody says how many.
+        """
+        mechanism = describe.mechanism_class(self.settings.mechanism)
+        own = recipe.mechanism_arguments
+        if mechanism.default_sampling != "cyclic-poisson" or "bands" in own:
+            return recipe
+        ids = self.data.user_ids
+        drawn = len(self.data.x_train if ids is None else np.unique(ids))
+        bands = max(1, min(mechanism().cycle, drawn // recipe.batch_size))
+        return dataclasses.replace(recipe, mechanism_arguments={**own, "bands": bands})
 
     def _lots(self) -> Any:
         """The data, drawn as the mechanism needs it."""
@@ -101,16 +115,6 @@ class Experiment:
         sampled = poisson_batches
         if mechanism.default_sampling == "cyclic-poisson":
             sampled = cyclic_poisson_batches
-            own = self.recipe.mechanism_arguments
-            if "bands" not in own:
-                # As many groups as bands; each has to fill a lot.
-                ids = self.data.user_ids
-                drawn = len(self.data.x_train if ids is None else np.unique(ids))
-                most = drawn // self.recipe.batch_size
-                bands = max(1, min(mechanism().cycle, most))
-                self.recipe = dataclasses.replace(
-                    self.recipe, mechanism_arguments={**own, "bands": bands}
-                )
             arguments["cycle"] = mechanism(**self._arguments_at(1.0)).cycle
         elif mechanism.default_sampling == "fixed-order":
             sampled = fixed_order_batches

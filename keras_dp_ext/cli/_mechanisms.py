@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from keras_dp_ext.cli._planned_training import PlannedTraining
     from keras_dp_ext.mechanisms.base import Mechanism
 
-#: Of `--bands`.
+#: The default of `--bands`.
 DEFAULT_BANDS = 16
 
 
@@ -23,7 +23,7 @@ class MechanismOptions:
         name: A name in `keras_dp_ext._names.MECHANISMS`, or `module:Class`.
     """
 
-    #: Of the options that do not apply to all mechanisms, those that apply to this one.
+    #: The options that apply to this mechanism, and not to all others.
     options: tuple[str, ...] = ("noise_multiplier",)
 
     #: Whether `--guarantee published` runs something else than what is proven.

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of mechanism, data and accountant."""
-    mechanism = parser.add_argument_group("mechanism")
+    _add_mechanism(parser.add_argument_group("mechanism"))
+    _add_encoding(parser.add_argument_group("encoding"))
+    _add_published(parser.add_argument_group("published tanh and directional"))
+    _add_correlated(parser.add_argument_group("correlated noise"))
+    _add_data(parser.add_argument_group("data"))
+    add_delta_and_accountant(parser.add_argument_group("accountant"), "num_examples")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_mechanism(mechanism: Any) -> None:
     add_mechanism(mechanism)
     add_noise_multiplier(mechanism, " (all but encoding)")
     mechanism.add_argument(
@@ -48,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="default: one for each example. Fewer double the sensitivity",
     )
-    encoding = parser.add_argument_group("encoding")
+
+
+def _add_encoding(encoding: Any) -> None:
     add_noise(encoding)
     encoding.add_argument(
         "--scale",
@@ -61,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     encoding.add_argument(
         "--codebook-size", type=positive_int, help="number of vectors. Default: 1000"
     )
-    published = parser.add_argument_group("published tanh and directional")
+
+
+def _add_published(published: Any) -> None:
     published.add_argument(
         "--output-range", type=number, metavar="C", help="tanh: c. Default: 1"
     )
@@ -79,7 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published.add_argument(
         "--split", type=number, help="directional: share of w. Default: 0.125"
     )
-    correlated = parser.add_argument_group("correlated noise")
+
+
+def _add_correlated(correlated: Any) -> None:
     correlated.add_argument(
         "--bands",
         type=positive_int,
@@ -96,7 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     correlated.add_argument(
         "--buffers", type=positive_int, metavar="N", help="blt: buffers. Default: 3"
     )
-    data = parser.add_argument_group("data")
+
+
+def _add_data(data: Any) -> None:
     data.add_argument("--num-examples", type=positive_int, required=True, metavar="N")
     data.add_argument(
         "--batch-size",
@@ -115,9 +132,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how batches are drawn. Default: poisson, as dp.data.poisson_batches; "
         "bandmf: cyclic-poisson; dpftrl, blt, bandinv: fixed-order",
     )
-    accountant = parser.add_argument_group("accountant")
-    add_delta_and_accountant(accountant, "num_examples")
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 @dataclasses.dataclass

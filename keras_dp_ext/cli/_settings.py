@@ -157,7 +157,12 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         parser: The subcommand's parser.
         several: Leaves out mechanism and seed, of which there will be several.
     """
-    data = parser.add_argument_group("data and model")
+    _add_data_and_model(parser.add_argument_group("data and model"))
+    _add_privacy(parser.add_argument_group("privacy"), several)
+    _add_training(parser.add_argument_group("training"), several)
+
+
+def _add_data_and_model(data: Any) -> None:
     data.add_argument(
         "--dataset",
         default="digits",
@@ -199,7 +204,9 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         "scatter_drawn, scatter_normalized, scatter_random, scatter_cnn), or "
         "module:function, called with the data set",
     )
-    privacy = parser.add_argument_group("privacy")
+
+
+def _add_privacy(privacy: Any, several: bool) -> None:
     if not several:
         add_mechanism(privacy)
     add_noise(privacy)
@@ -230,7 +237,9 @@ def add_arguments(parser: argparse.ArgumentParser, several: bool = False) -> Non
         metavar="KEY=VALUE",
         help="a further argument of the mechanism, such as direction=adaclip",
     )
-    training = parser.add_argument_group("training")
+
+
+def _add_training(training: Any, several: bool) -> None:
     training.add_argument("--epochs", type=positive_int, metavar="N")
     training.add_argument(
         "--batch-size",

@@ -78,38 +78,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains; returns 130 if it was interrupted."""
-    directory = Path(
-        arguments.output_dir
-        or f"runs/{Path(arguments.dataset).stem}-{arguments.mechanism.replace(':', '.')}"
-    )
-    former = None
-    if arguments.resume and arguments.overwrite:
-        raise ValueError("Pass `--resume` or `--overwrite`, not both.")
-    if arguments.resume:
-        former = Settings.read(directory / SETTINGS_FILE)
-        settings = _resumed_settings(arguments, former)
-    else:
-        settings = Settings.from_arguments(arguments)
-        _prepare(directory, arguments.overwrite)
+    directory = _directory(arguments)
+    settings, former = _asked_for(arguments, directory)
     # TensorFlow starts here, after everything that can be wrong without it.
     import_tensorflow()
-    from keras_dp_ext.cli import _experiment, _training_files
-    from keras_dp_ext.reporting.record import read_history
-
     # JSON alone belongs on stdout then; progress moves to stderr.
     stdout = contextlib.redirect_stdout(sys.stderr)
     with stdout if arguments.json else contextlib.nullcontext():
-        data = _experiment.load_data(settings)
-        model = _saved_model(directory, settings, data) if arguments.resume else None
-        experiment = _experiment.Experiment(settings, data, model)
-        if former is None:
-            _remove_earlier(directory)
-        # What the recipe chose, too: another version may have another default.
-        chosen = experiment.recipe
-        settings = dataclasses.replace(
-            settings, model=chosen.model, accountant=chosen.accountant
-        )
-        settings.write(directory / SETTINGS_FILE)
+        experiment = _prepared(settings, former, directory)
         if not arguments.quiet:
             print(_introduction(experiment))
         started = time.monotonic()
@@ -126,13 +102,47 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(summary, indent=2))
     else:
         print(_conclusion(experiment, summary, directory))
-    history = read_history(directory / HISTORY_FILE)
-    if history:
-        title = f"{data.name}, {settings.mechanism}, delta {experiment.delta:g}"
-        _training_files.write_figure(
-            _training_files.plot_training, history, title, directory / FIGURE_FILE
-        )
+    _draw(experiment, directory)
     return 130 if interrupted else 0
+
+
+def _directory(arguments: argparse.Namespace) -> Path:
+    """Where everything is written."""
+    data, mechanism = Path(arguments.dataset).stem, arguments.mechanism
+    return Path(arguments.output_dir or f"runs/{data}-{mechanism.replace(':', '.')}")
+
+
+def _asked_for(
+    arguments: argparse.Namespace, directory: Path
+) -> tuple[Settings, Settings | None]:
+    """The settings of this training, and those of the one that it resumes, if any."""
+    if arguments.resume and arguments.overwrite:
+        raise ValueError("Pass `--resume` or `--overwrite`, not both.")
+    if arguments.resume:
+        former = Settings.read(directory / SETTINGS_FILE)
+        return _resumed_settings(arguments, former), former
+    settings = Settings.from_arguments(arguments)
+    _prepare(directory, arguments.overwrite)
+    return settings, None
+
+
+def _prepared(
+    settings: Settings, former: Settings | None, directory: Path
+) -> Experiment:
+    """Data, model and optimizer; writes the settings, as the recipe completes them."""
+    from keras_dp_ext.cli import _experiment
+
+    data = _experiment.load_data(settings)
+    model = None if former is None else _saved_model(directory, settings, data)
+    experiment = _experiment.Experiment(settings, data, model)
+    if former is None:
+        _remove_earlier(directory)
+    # What the recipe chose, too: another version may have another default.
+    chosen = experiment.recipe
+    dataclasses.replace(
+        settings, model=chosen.model, accountant=chosen.accountant
+    ).write(directory / SETTINGS_FILE)
+    return experiment
 
 
 def _resumed_settings(arguments: argparse.Namespace, settings: Settings) -> Settings:
@@ -258,6 +268,20 @@ def _write(
         "interrupted": interrupted,
         "output_dir": str(directory),
     }
+
+
+def _draw(experiment: Experiment, directory: Path) -> None:
+    """Accuracy and epsilon over the epochs, as a figure."""
+    from keras_dp_ext.cli import _training_files
+    from keras_dp_ext.reporting.record import read_history
+
+    history = read_history(directory / HISTORY_FILE)
+    if history:
+        name, mechanism = experiment.data.name, experiment.settings.mechanism
+        title = f"{name}, {mechanism}, delta {experiment.delta:g}"
+        _training_files.write_figure(
+            _training_files.plot_training, history, title, directory / FIGURE_FILE
+        )
 
 
 def _introduction(experiment: Experiment) -> str:

@@ -107,7 +107,7 @@ def _reshaped(gradient: tf.Tensor, shape: Sequence[Any]) -> tf.Tensor:
 def _elementwise(
     derivative: Callable[[tf.Operation, int], Any],
 ) -> Callable[[tf.Operation, tf.Tensor, int], tf.Tensor]:
-    """Of an op of which each output is that of one element of each input."""
+    """The adjoint of an op that works on each element by itself."""
 
     def step(op: tf.Operation, gradient: tf.Tensor, place: int) -> tf.Tensor:
         factor = derivative(op, place)

@@ -14,13 +14,14 @@ from keras_dp_ext.gradients import rules  # noqa: F401  (registers the rules)
 from keras_dp_ext.gradients.adjoint import adjoint_of_rows
 from keras_dp_ext.gradients.fallback import fallback_rows
 from keras_dp_ext.gradients.graph import ops as graph_lib
-from keras_dp_ext.gradients.graph.loops import unfold_loops
+from keras_dp_ext.gradients.graph.loops import Unfolded, unfold_loops
 from keras_dp_ext.gradients.graph.uses import Use, find_uses
 from keras_dp_ext.gradients.lazy_gradients import LazyGradients
+from keras_dp_ext.gradients.one_loss_per_example import check_rows_are_examples
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.registry import find_rule
 from keras_dp_ext.gradients.row_order import RowOrders
-from keras_dp_ext.gradients.split import Split, check_rows_are_examples
+from keras_dp_ext.gradients.split import Split
 
 
 def per_example_gradients(
@@ -43,29 +44,62 @@ def per_example_gradients(
     losses = unfolded.losses
     rows = [*sources, *unfolded.constants]
     split = Split(losses, group, RowOrders(losses, rows, group), rows)
+    ordinary = OrdinaryGradients(losses, variables, sources, group)
+    uses = _differentiated_uses(losses, variables, unfolded, ordinary, split)
+    return LazyGradients(
+        _contributions(uses, losses, variables, split, group),
+        [tf.TensorShape(variable.shape) for variable in variables],
+        split.rows,
+        ordinary,
+    )
+
+
+# A use of a weight, and the gradient of the losses with respect to its output: `None`
+# where they do not depend on it.
+DifferentiatedUse = tuple[Use, tf.Tensor | None]
+
+
+def _differentiated_uses(
+    losses: tf.Tensor,
+    variables: Sequence,
+    unfolded: Unfolded,
+    ordinary: OrdinaryGradients,
+    split: Split,
+) -> list[DifferentiatedUse]:
+    """The one backward pass, which also gives the ordinary gradients for the probe."""
     uses, _ = find_uses(losses, variables, unfolded.constants)
     uses = [use for use in uses if use.op not in unfolded.loops]
     outputs = {id(use.op): use.op.outputs[0] for use in uses}
     perturbations = [tap.perturbation for tap in unfolded.taps]
-    ordinary = OrdinaryGradients(losses, variables, sources, group)
     gradients = tf.gradients(
         losses,
         [*outputs.values(), *perturbations, *_inputs_of_calls(uses), *ordinary.xs],
         grad_ys=ordinary.weights,
     )
     ordinary.take(gradients[len(gradients) - len(ordinary.xs) :])
-    gradients = gradients[: len(outputs) + len(perturbations)]
     gradient_of = dict(zip(outputs, gradients, strict=False))
-    found = [(use, gradient_of[id(use.op)]) for use in uses]
-    found += [
+    of_taps = gradients[len(outputs) : len(outputs) + len(perturbations)]
+    return [(use, gradient_of[id(use.op)]) for use in uses] + [
         tap.as_use(d, split)
-        for tap, d in zip(unfolded.taps, gradients[len(outputs) :], strict=True)
+        for tap, d in zip(unfolded.taps, of_taps, strict=True)
         if d is not None
     ]
 
+
+def _contributions(
+    uses: Sequence[DifferentiatedUse],
+    losses: tf.Tensor,
+    variables: Sequence,
+    split: Split,
+    group: int,
+) -> list[forms.Contribution | None]:
+    """For each variable its per-example gradients: by rules, or by the fallback.
+
+    `None` for a variable that the losses do not depend on.
+    """
     parts: dict[int, list[forms.Contribution]] = defaultdict(list)
     without_rule: dict[int, Use] = {}
-    for use, d in found:
+    for use, d in uses:
         rule = find_rule(use.op.type)
         if d is None and use.outputs == 1:
             continue  # The losses do not depend on this op.
@@ -89,15 +123,10 @@ def per_example_gradients(
         )
         for number, value in zip(numbers, rows, strict=True):
             parts[number] = [forms.Rows(value, variables[number].shape)]
-    return LazyGradients(
-        [
-            forms.total(parts[number]) if parts[number] else None
-            for number in range(len(variables))
-        ],
-        [tf.TensorShape(variable.shape) for variable in variables],
-        split.rows,
-        ordinary,
-    )
+    return [
+        forms.total(parts[number]) if parts[number] else None
+        for number in range(len(variables))
+    ]
 
 
 def _with_respect_to(variable: Any, contribution: Any, use: Use) -> forms.Contribution:

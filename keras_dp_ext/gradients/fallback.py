@@ -163,8 +163,8 @@ def _for_every_microbatch(
 def _map_fn(function: Any, elements: tf.Tensor, **arguments: Any) -> Any:
     """`tf.map_fn`, which leaves nothing behind where `function` raises.
 
-    TensorFlow's own leaves a setting of the variable scope behind, with which
-    `strategy.scope()` fails ever after.
+    TensorFlow's own leaves a setting of the variable scope behind, and every later
+    `strategy.scope()` fails.
     """
     scope = tf.compat.v1.get_variable_scope()
     before = scope.caching_device

@@ -36,7 +36,8 @@ _BUILT = 16
 # With more, only a few rows would make a chunk; with less, more ops take longer.
 _FEW_ELEMENTS, _MANY_ELEMENTS = 2**12, 2**21
 
-# Of all elements of the model: below it there is little to save.
+# A variable with a smaller part of the model's elements (1 in 16) is built: there is
+# little to save.
 _SMALL_SHARE = 16
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.contributions import Contribution, Rows
 
-# Of one variable. What is larger has ops of its own, and is not copied.
+# A variable with more elements has ops of its own, and is not copied.
 _MOST_ELEMENTS = 4096
 
 

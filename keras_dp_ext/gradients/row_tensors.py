@@ -37,7 +37,7 @@ def slice_all_rows(
 ) -> list[tf.Tensor]:
     """The same rows of several tensors; those of one rank share where to begin."""
     begins = {
-        # By a product: to pack numbers takes an op for each of them.
+        # A product, since packing numbers takes an op for each of them.
         rank: start * tf.constant(np.eye(1, rank, dtype=np.int32)[0])
         for rank in {value.shape.rank for value in values}
     }

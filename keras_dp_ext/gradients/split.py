@@ -11,28 +11,9 @@ from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.leading_axis import batches_per_axis
 from keras_dp_ext.gradients.row_order import RowOrder, RowOrders
-from keras_dp_ext.verification import probe_errors
 
 # Stands for the unknown batch size when shapes are inferred.
 ASSUMED_BATCH = 16
-
-
-def check_rows_are_examples(losses: tf.Tensor, sources: Sequence[tf.Tensor]) -> None:
-    """Raises where a loss, or a row of an input, is not that of one example.
-
-    What shapes do not tell while a graph is traced is left to the probe.
-    """
-    if not sources:
-        raise probe_errors.no_data_error(losses)
-    known = [losses.shape[0], *(s.shape[0] for s in sources if s.shape.rank)]
-    known = [size for size in known if size is not None]
-    for source in sources:
-        allowed = {None, *known[:1]}
-        if losses.shape[0] == 1:
-            # A single loss from any number of examples is a mean over them.
-            allowed = {1}
-        if not source.shape.rank or source.shape[0] not in allowed:
-            raise probe_errors.rows_are_not_examples_error(source, losses.shape)
 
 
 class Split:

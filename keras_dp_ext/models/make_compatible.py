@@ -125,7 +125,7 @@ class _Cloner:
         self._mode = mode
         self._groups = groups
         self._pairs: dict[int, tuple[keras.layers.Layer, keras.layers.Layer]] = {}
-        #: By the layer that was changed: what was done to it.
+        #: What was done to each layer that was changed, by its id.
         self.changes: dict[int, str] = {}
 
     def clone(self, model: keras.Model) -> keras.Model:

@@ -67,7 +67,8 @@ def get(identifier: Noise | str | Mapping[str, Any]) -> Noise:
     if not isinstance(noise, Noise):
         raise ValueError(
             "Argument `noise` must be one noise that is independent from release to "
-            "release here. For correlated noise use `dp.optimizers.BandMFSGD`, `DPFTRLSGD`, `BLTSGD`, or "
+            "release here. For correlated noise use `dp.optimizers.BandMFSGD`, "
+            "`DPFTRLSGD`, `BLTSGD`, or "
             "`dp.optimizers.make_private(..., bound=dp.bounding.L2Clip(), noise=...)`. "
             f"Received: noise={identifier}"
         )

@@ -100,7 +100,7 @@ def _packed_points(seed: tf.Tensor, rows: int) -> tf.Tensor:
 
 
 def _cosine_and_sine(turn: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of `2 pi turn / 2**32`, by polynomials that are exact to the last bit but one.
+    """For the angle `2 pi turn / 2**32`, by polynomials exact to the last bit but one.
 
     XLA's own cosine takes three times as long.
     """

@@ -126,7 +126,7 @@ def stream(key: tf.Tensor) -> Callable[[int, tf.Tensor], tf.Tensor]:
     return words
 
 
-#: Of a seed with the key in it: two numbers and the 256 bits.
+#: Length of a seed that holds its key: two numbers, and 256 bits in eight words.
 REPEATABLE_SEED = 10
 
 

@@ -36,7 +36,7 @@ def drawing_from(
 
 
 def seed_size() -> int:
-    """Of how many numbers a seed consists: 2, unless `drawing_from` says otherwise."""
+    """The length of a seed: 2, unless `drawing_from` says otherwise."""
     return getattr(_ACTIVE, "seed_words", 2)
 
 

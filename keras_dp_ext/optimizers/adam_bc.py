@@ -94,7 +94,7 @@ class AdamBC(keras.optimizers.Adam):
             )
 
     def _gradient_noise_variance(self) -> float:
-        """Of each coordinate of the gradient that `apply` gets."""
+        """Variance of the noise in each coordinate of the gradient that `apply` gets."""
         return 0.0
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

@@ -48,7 +48,7 @@ class BaseUpdate(KerasOptimizer):
             self._accumulation_steps_hidden = False
 
     def _gradient_noise_variance(self) -> float:
-        """Of each coordinate of a release; for base optimizers that ask for it."""
+        """Variance of the noise in each coordinate of a release; some optimizers ask."""
         deviation = self.mechanism.noise_deviation()
         if deviation is None:
             raise ValueError(

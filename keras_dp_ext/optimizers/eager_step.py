@@ -13,7 +13,7 @@ from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients import MaterializedGradients
 from keras_dp_ext.optimizers import padding
 from keras_dp_ext.optimizers.lot_size import examples_per_microbatch, is_of_people
-from keras_dp_ext.optimizers.private_step import release
+from keras_dp_ext.optimizers.private_step import add_to_lot
 from keras_dp_ext.optimizers.rows_at_a_time import check_fits
 from keras_dp_ext.optimizers.shared_lot import check_places_eagerly
 from keras_dp_ext.optimizers.training_session import begin_session
@@ -69,4 +69,4 @@ def eager_step(
             "in a tf.function, where it counts as zero by itself."
         )
     sums = optimizer.mechanism.bound(MaterializedGradients(jacobian))
-    release(optimizer, sums, [], variables, losses.shape[0], group, context)
+    add_to_lot(optimizer, sums, [], variables, losses.shape[0], group, context)

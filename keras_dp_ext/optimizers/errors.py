@@ -31,10 +31,10 @@ def unknown_variable_error(optimizer: Any, variable: Any) -> ValueError:
     """
     name = type(optimizer).__name__
     return ValueError(
-        f"Unknown variable: {name} was built without {variable_name(variable)}, and keeps noise "
-        "and state for the variables that it was built with. Compile the model with a "
-        f"new {name}, and call its `continue_from` with this one, so that what was "
-        "spent still counts."
+        f"Unknown variable: {name} was built without {variable_name(variable)}, and "
+        "keeps noise and state for the variables that it was built with. Compile the "
+        f"model with a new {name}, and call its `continue_from` with this one, so that "
+        "what was spent still counts."
     )
 
 

@@ -51,7 +51,7 @@ def _has_smaller_batches(context: FitContext | None) -> bool:
     if context is None or context.input_spec is None:
         return False
     leaves = tf.nest.flatten(context.input_spec)
-    # Of several replicas: a spec of its own for each of them.
+    # Several replicas have a spec each.
     parts = [
         part
         for leaf in leaves

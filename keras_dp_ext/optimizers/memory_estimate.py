@@ -89,7 +89,7 @@ class StepMemory:
 
 
 def _bytes_from_data(loss: tf.Tensor) -> int:
-    """Of everything in a loss that depends on the data."""
+    """Bytes of everything in a forward pass that depends on the data."""
     ops = graph_lib.ancestors([loss])
     dependent = graph_lib.data_dependent(ops)
     total = 0
@@ -103,7 +103,7 @@ def _bytes_from_data(loss: tf.Tensor) -> int:
 
 
 def _bytes_inside(op: tf.Operation, dependent: Any) -> int:
-    """Of what the functions compute that an op calls, in all of their runs."""
+    """Bytes that the functions called by an op compute, in all of their runs."""
     if op.type in graph_lib.LOOP_OPS:
         count = trip_count(op, list(op.inputs), dependent)
         if not isinstance(count, int):

@@ -22,7 +22,7 @@ from keras_dp_ext._fit_context import FitContext, find_fit
 from keras_dp_ext.gradients.rules.device import is_compiled
 from keras_dp_ext.optimizers.build_scope import all_initialized
 from keras_dp_ext.optimizers.memory_estimate import StepMemory
-from keras_dp_ext.optimizers.private_step import release
+from keras_dp_ext.optimizers.private_step import add_to_lot
 from keras_dp_ext.optimizers.rows_at_a_time import (
     RowsUnderWay,
     StopAtLossError,
@@ -83,10 +83,10 @@ def train_step(model: keras.Model, data: Any, step: Callable[[Any, Any], Any]) -
         totals = _sums_of_parts(batch, traced, size or most, size is not None, part)
         count = len(part.sums)
         register_release(optimizer, totals[0])
-        release(
+        add_to_lot(
             optimizer,
             totals[:count],
-            # Of the weights alone, which the guard cannot see behind a loop.
+            # They depend on the weights alone, which the guard cannot see behind a loop.
             released(totals[count:]),
             part.variables,
             batch.rows,

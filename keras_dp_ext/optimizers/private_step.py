@@ -114,7 +114,7 @@ def trace_step(
             part.keep(sums, penalty_gradients, variables, group)
             return
         register_release(optimizer, losses)
-        release(
+        add_to_lot(
             optimizer,
             sums,
             penalty_gradients,
@@ -125,7 +125,7 @@ def trace_step(
         )
 
 
-def release(
+def add_to_lot(
     optimizer: Any,
     sums: Sequence[tf.Tensor],
     penalty_gradients: Sequence[tf.Tensor],

@@ -137,7 +137,7 @@ class Release:
         totals = _all_reduced(context, _added(sums, noise))
 
         def add_once(distribution: Any, *per_replica: Sequence[Any]) -> None:
-            # Of what is kept, the first replica's: it is its noise that has joined.
+            # Only the first replica's noise has joined, so that is what is kept.
             add(*([_first_local(distribution, v) for v in vs] for vs in per_replica))
 
         tf_internals.merge_call(add_once, strategy, totals, kept, penalties)

@@ -45,7 +45,7 @@ def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> 
     optimizer._discard_unfinished_lot()
     accounted = optimizer._state.accounted_session
     if accounted is not None and accounted() is session:
-        return  # By an accountant, before the first step.
+        return  # An accountant has done it before the first step.
     if optimizer._state.sampling_is_stated:
         return
     if context is not None and not context.is_single_batch:

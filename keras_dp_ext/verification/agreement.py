@@ -20,7 +20,7 @@ _SHARE, _SHARE_OF_SUM = 3e-4, 1e-4
 # By how much a rounding error may exceed the one that was measured.
 _ROUNDINGS = 16.0
 
-# Of what float32 leaves, float64 leaves 2**-29.
+# An error of float32 arithmetic shrinks to 2**-29 of its size in float64.
 _SHRINKS = 1e-4
 
 # Numbers that are compared at a time.
@@ -31,7 +31,7 @@ _VANISHES = 1e-19
 
 
 def largest(value: np.ndarray) -> float:
-    # Without a copy of all magnitudes.
+    # `np.abs` would copy all of them.
     return float(max(np.max(value, initial=0.0), -np.min(value, initial=0.0)))
 
 
@@ -48,7 +48,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def sum_of_squares(value: np.ndarray, scale: np.ndarray | float = 1.0) -> float:
-    """Of `value / scale`, in float64."""
+    """The sum of the squares of `value / scale`, in float64."""
     if not isinstance(scale, float):
         value = value / scale
     # Not by a product of matrices, for which NumPy starts threads that wait busily.

@@ -122,7 +122,9 @@ class DataFlow:
         if op.type in _DATA_OPS:
             return True
         if op.type == "VarIsInitializedOp":
-            return False  # Of a variable with data: it has no part in them.
+            return (
+                False  # Whether a variable has a value tells nothing of the data in it.
+            )
         if op.type in graph_lib.SHAPE_OPS:
             return any(tensor.op in self._shapes for tensor in op.inputs)
         # Random draws hold no data, unless data are among their inputs (a shuffled

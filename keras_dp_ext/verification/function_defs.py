@@ -93,7 +93,7 @@ def fingerprint(definition: function_pb2.FunctionDef, find: FindFunction) -> byt
 
     def of_function(name: str) -> bytes:
         if name not in known:
-            known[name] = b"itself"  # For the sake of functions that call themselves.
+            known[name] = b"itself"  # Where a function calls itself.
             try:
                 known[name] = digest(find(name))
             except tf.errors.NotFoundError:

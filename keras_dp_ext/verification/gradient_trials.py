@@ -34,7 +34,7 @@ _NO_DOUBLE = (
     ValueError,
 )
 
-# Of examples whose presence must not change the gradient of another one.
+# Scales of examples whose presence must not change the gradient of another one.
 _OTHERS = (1.0, 1e6, float("nan"), float("inf"))
 
 
@@ -230,7 +230,15 @@ class GradientTrials:
         truth: Any = None,
         weight: float = 1.0,
     ) -> tuple[float, float]:
-        """By the rules, and of the ordinary gradient, of which `truth` is a multiple."""
+        """The norm by the rules, and that of the ordinary gradient.
+
+        Args:
+            trial: The trial.
+            number: Which of the norms that were asked for.
+            double: In float64.
+            truth: The ordinary gradient times `weight`; by default that of the trial.
+            weight: By what it was multiplied.
+        """
         truth = trial.single(double).truth if truth is None else truth
         norm = float(np.sqrt(trial.plain(double).norms_squared[number][trial.row]))
         scales = self._functions.scales_of(trial.scales)[number]

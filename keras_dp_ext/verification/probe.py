@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.gradients.graph import ops as graph_lib
-from keras_dp_ext.gradients.split import check_rows_are_examples
+from keras_dp_ext.gradients.one_loss_per_example import check_rows_are_examples
 from keras_dp_ext.verification import probe_errors
 from keras_dp_ext.verification.fingerprint import fingerprint
 from keras_dp_ext.verification.gradient_trials import GradientTrials

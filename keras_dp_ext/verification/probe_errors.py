@@ -22,7 +22,7 @@ _NO_EQUALIZATION = (
     "RandomTranslation, RandomContrast and RandomBrightness"
 )
 
-# By a part of the op's name: what the layers and functions of others do to a batch.
+# What helps against layers and functions of others that mix, by a part of the op's name.
 _REMEDIES = {
     "mel_spectrogram": (
         "Keras' MelSpectrogram cuts off at `top_db` below the loudest value of the whole "
@@ -57,7 +57,7 @@ _REMEDIES = {
     ),
 }
 
-# Of examples with each other, in a loss: similarities.
+# Products of examples with each other: the similarities that a contrastive loss compares.
 _PRODUCTS = ("BatchMatMulV2", "BatchMatMulV3", "Einsum", "MatMul")
 _COMPARES = (
     "a loss that compares the examples of a batch with each other (contrastive, "
@@ -67,34 +67,6 @@ _COMPARES = (
 )
 
 _SEEDS = "Use `keras.random` with a `keras.random.SeedGenerator`"
-
-
-def rows_are_not_examples_error(
-    source: tf.Tensor, losses_shape: Any, batch: Any = None
-) -> ValueError:
-    shape = source.shape if batch is None else [batch, *source.shape[1:]]
-    return ValueError(
-        "There must be one loss for each example, and one row for each example in "
-        f"each input. Received: losses of shape {tuple(losses_shape)} and input "
-        f"`{source.op.name}` of shape {tuple(shape)}. Each loss is bounded by itself, "
-        "so an example with several losses, or an input that all examples share, "
-        "has no bounded influence. Nothing was trained. What to do: average the "
-        "losses of an example's views or time steps, e.g. "
-        "`tf.reduce_mean(tf.reshape(losses, [examples, views]), axis=1)`; in a GAN, "
-        "give each real example its own loss, that of a generated one added "
-        "(`losses = loss(real) + loss(fake)`), instead of stacking both; do not "
-        "average over examples; and pass public values that all examples share as "
-        "Python constants or variables, not as inputs."
-    )
-
-
-def no_data_error(losses: tf.Tensor) -> ValueError:
-    return ValueError(
-        "No input with one row for each loss was found, so it cannot be verified "
-        "that the model treats every example by itself. Received: losses of shape "
-        f"{losses.shape}. Pass the batch as arguments of the function that computes "
-        "the losses, with one loss for each example."
-    )
 
 
 def no_usable_inputs_error(sources: Sequence[tf.Tensor]) -> ValueError:
@@ -128,8 +100,14 @@ def _static(sources: Sequence[tf.Tensor]) -> str:
 def mixing_error(
     what: str, op: tf.Operation | None, variables: Sequence[Any], finding: Any = None
 ) -> ValueError:
-    """Args: what mixes; the op of the forward pass, if it was seen at one; the trained
-    variables; otherwise what reading the graph has found."""
+    """For a model that was seen to mix.
+
+    Args:
+        what: What of one example depends on others.
+        op: Where in the forward pass it was seen, if at an op.
+        variables: The trained variables.
+        finding: What reading the graph has found, if it was not seen at an op.
+    """
     where, remedy = "the loss", _remedy(op)
     if op is not None:
         where = f"op `{op.name}` ({op.type})"
@@ -214,7 +192,8 @@ def wrong_gradients_error(variable: Any, what: str, largest: float) -> ValueErro
     if "time_distributed" in name(variable):
         remedy = (
             "Keras' TimeDistributed is wrong for series of unknown length. A layer "
-            "that works on the last axis, as Dense does, needs none around it; or tell how long the series are, e.g. "
+            "that works on the last axis, as Dense does, needs none around it; or tell "
+            "how long the series are, e.g. "
             "`dataset.map(lambda x, y: (tf.ensure_shape(x, [None, 9, 3]), y))`."
         )
     return ValueError(

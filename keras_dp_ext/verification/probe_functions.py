@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_dp_ext._compat import tf_internals
 from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
-from keras_dp_ext.verification import probe_errors
+from keras_dp_ext.gradients.one_loss_per_example import rows_are_not_examples_error
 from keras_dp_ext.verification.draws import draws_from_data, hidden_draws
 from keras_dp_ext.verification.graph_function import GraphFunction, as_floats
 from keras_dp_ext.verification.rows_of_bound import RowsOfBound
@@ -115,9 +115,7 @@ class ProbeFunctions:
     def check_number_of_losses(self, losses: tf.Tensor, batch: int) -> None:
         """Raises unless there is one for each example."""
         if losses.shape[0] != batch:
-            raise probe_errors.rows_are_not_examples_error(
-                self._sources[0], losses.shape, batch
-            )
+            raise rows_are_not_examples_error(self._sources[0], losses.shape, batch)
 
     @property
     def has_hidden_draws(self) -> bool:
@@ -138,14 +136,14 @@ class ProbeFunctions:
         return self.forward(values, self._copies.stand_in)[0].numpy()
 
     def draw_scales(self, generator: np.random.Generator) -> list[np.ndarray]:
-        """For norms that are measured in other units."""
+        """Random scales for the norms that divide each coordinate by one."""
         return [
             generator.uniform(0.5, 2.0, scale.shape).astype(np.float32)
             for scale in self._scales
         ]
 
     def scales_of(self, scales: Sequence[np.ndarray]) -> list[list]:
-        """For each time that norms were asked for, one for each variable."""
+        """The scale of each variable, for each of the norms that were asked for."""
         fed = dict(zip(map(id, self._scales), scales, strict=True))
         return [
             [
@@ -156,7 +154,7 @@ class ProbeFunctions:
         ]
 
     def places_of_norms(self) -> list[list[int]]:
-        """For each time that norms were asked for, the variables they go over."""
+        """Numbers of the variables that each of the norms goes over."""
         everywhere = list(range(len(self._shapes)))
         return [everywhere if one.places is None else one.places for one in self._norms]
 

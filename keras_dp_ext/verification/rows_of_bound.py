@@ -51,7 +51,7 @@ class RowsOfBound:
         """For each way to cut rows into chunks, a sum for each variable.
 
         Args:
-            values: Of `outputs`.
+            values: What the function returned for `outputs`.
             coefficients: `[rows]`.
             stand_in: Gives what takes the place of a captured tensor.
             double: In float64.

@@ -17,10 +17,10 @@ def written_from_data_error(
         )
     else:
         remedy = (
-            "Replace BatchNormalization by "
-            "GroupNormalization (`keras_dp_ext.models.make_compatible(model)` does "
-            "it; or freeze it with `layer.trainable = False`), use no `stateful=True`, and keep no "
-            "running statistics of the data in a layer, loss or model. "
+            "Replace BatchNormalization by GroupNormalization "
+            "(`keras_dp_ext.models.make_compatible(model)` does it; or freeze it with "
+            "`layer.trainable = False`), use no `stateful=True`, and keep no running "
+            "statistics of the data in a layer, loss or model. "
         ) + (
             "If it belongs to a metric, make the metric an attribute of the model."
             if is_model_known

@@ -12,7 +12,7 @@ from keras_dp_ext import noise
 from keras_dp_ext.accounting import FullBatch, GaussianRelease, Poisson, epsilon
 from keras_dp_ext.analysis import PublishedBudget
 from keras_dp_ext.audit import audit_mechanism
-from keras_dp_ext.mechanisms import DPSGD, Directional, Encoded, Tanh
+from keras_dp_ext.mechanisms import DPSGD, Directional, Encoded, Quantile, Tanh
 
 NOISES = ("gaussian", "student-t", "laplace", "cauchy", "variance-gamma", "sech")
 
@@ -119,6 +119,11 @@ def test_denoising_is_post_processing():
     seen = audit_mechanism(mechanism, runs=400, stage="refine", delta=1e-2)
     assert seen.verdict == "holds"
     assert seen.epsilon > 0
+
+
+def test_a_count_that_refining_takes_out_is_audited_before_it():
+    with pytest.raises(ValueError, match='`stage` must be "noise"'):
+        audit_mechanism(Quantile(), runs=100, stage="refine")
 
 
 def test_an_optimizer_is_audited_at_its_own_size_and_stays_as_it_was():

@@ -61,6 +61,19 @@ def test_a_folder_does_not_know_what_it_must_not(folder):
     assert not found, "\n".join(found)
 
 
+def test_the_row_analysis_reads_graphs_and_knows_nothing_else():
+    """`gradients/` asks it where rows are: it must not ask back."""
+    known = ("_compat", "gradients.graph", "verification.row_analysis")
+    found = [
+        f"{path.name} imports {name}"
+        for path in sorted((ROOT / "verification/row_analysis").rglob("*.py"))
+        for name in imported(path)
+        if name.startswith("keras_dp_ext.")
+        and not name.removeprefix("keras_dp_ext.").startswith(known)
+    ]
+    assert not found, "\n".join(found)
+
+
 CHECKED = {
     *keras_internals._OPTIMIZER_HOOKS,
     *keras_internals._BACKUP_HOOKS,

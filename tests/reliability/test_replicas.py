@@ -1,17 +1,11 @@
 """Several replicas release what one device releases: one draw, one count."""
 
-import json
-import os
-import pathlib
-import socket
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from reliability_models import data, dense_model
+from two_workers import run_two_workers
 
 import keras_dp_ext as dp
 
@@ -96,41 +90,10 @@ def test_microbatches_are_counted_over_all_replicas(mirrored):
     assert model.optimizer.privacy_claim().proven == dp.accounting.GaussianRelease(0.5)
 
 
-def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def test_two_workers_release_what_one_device_releases(tmp_path):
-    workers = [f"127.0.0.1:{port}" for port in _free_ports(2)]
-    script = pathlib.Path(__file__).with_name("worker.py")
-    processes = []
-    for index in range(2):
-        cluster = {
-            "cluster": {"worker": workers},
-            "task": {"type": "worker", "index": index},
-        }
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, script, tmp_path / f"{index}.npz"],
-                env={**os.environ, "TF_CONFIG": json.dumps(cluster)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    try:
-        logs = [process.communicate(timeout=400)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], logs
-    first, second = (np.load(tmp_path / f"{index}.npz") for index in range(2))
+    results = [tmp_path / f"{index}.npz" for index in range(2)]
+    run_two_workers("worker.py", results, timeout=400)
+    first, second = map(np.load, results)
     for name in ("DPSGD", "EncodedSGD"):
         np.testing.assert_array_equal(first[name], second[name])
         assert first[f"{name} releases"] == second[f"{name} releases"] == 4

@@ -7,15 +7,13 @@ twice, and lots without one some of them.
 import collections
 import functools
 import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
+import tempfile
 
 import numpy as np
 import pytest
 from reliability_models import data, dense_model
+from two_workers import run_two_workers
 
 import keras_dp_ext as dp
 
@@ -41,37 +39,10 @@ def fit_lots(**arguments):
 @functools.cache
 def two_workers():
     """What both workers found; they run once for all tests."""
-    import tempfile
-
-    sockets = [socket.socket() for _ in range(2)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    here = pathlib.Path(__file__).parent
     with tempfile.TemporaryDirectory() as folder:
-        paths = [f"{folder}/{index}.json" for index in range(2)]
-        processes = []
-        for index, path in enumerate(paths):
-            task = {"type": "worker", "index": index}
-            config = json.dumps({"cluster": {"worker": addresses}, "task": task})
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, here / "fit_worker.py", path],
-                    env={**os.environ, "TF_CONFIG": config},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
-        try:
-            logs = [process.communicate(timeout=900)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        assert [process.returncode for process in processes] == [0, 0], logs
-        return [json.loads(pathlib.Path(path).read_text()) for path in paths]
+        results = [pathlib.Path(folder, f"{index}.json") for index in range(2)]
+        run_two_workers("fit_worker.py", results, timeout=900)
+        return [json.loads(result.read_text()) for result in results]
 
 
 @pytest.mark.parametrize("name", LOTS)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_dp_ext._checks import check_in, check_positive
 from keras_dp_ext.data.layers.privately_adapted import PrivatelyAdapted, batches_of
 
-# Of what `adapt` may spend (1 / noise_multiplier**2), the part for the two clips.
+# The share of the two clips in what `adapt` may spend (1 / noise_multiplier**2).
 _CLIP_SHARE = 0.1
 
 # The clips are chosen among 2**(k / 2); a grid that no data have shaped.

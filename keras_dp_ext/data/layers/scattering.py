@@ -184,7 +184,7 @@ def morlet(
     frequency, width = 0.75 * math.pi / 2**scale, 0.8 * 2**scale
 
     def gaussian(centre: float) -> np.ndarray:
-        """Of the Fourier plane, summed over its periods."""
+        """A Gaussian along the wave's axis, summed over the periods of the Fourier plane."""
         total = np.zeros(extents)
         rows, columns = (2 * math.pi * np.fft.fftfreq(n) for n in extents)
         for period in itertools.product(2 * math.pi * np.arange(-2, 3), repeat=2):

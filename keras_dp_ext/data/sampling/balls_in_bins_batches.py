@@ -114,11 +114,7 @@ def balls_in_bins_batches(
     overflow = steps**2 * overflow_delta(public_size, 1 / steps, capacity)
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
-        bins = draw_bins(rng, steps, population.size, capacity)
-        start = 0
-        for num_lots in pipeline.blocks(steps):
-            yield bins[start : start + num_lots]
-            start += num_lots
+        return pipeline.in_blocks(draw_bins(rng, steps, population.size, capacity))
 
     sampling = BallsInBins(
         steps_per_epoch=steps,

@@ -37,6 +37,14 @@ def blocks(num_lots: int) -> Iterator[int]:
         yield min(LOTS_PER_BLOCK, num_lots - start)
 
 
+def in_blocks(lots: np.ndarray) -> Iterator[np.ndarray]:
+    """The lots of an epoch that are drawn already, one block after the other."""
+    start = 0
+    for num_lots in blocks(len(lots)):
+        yield lots[start : start + num_lots]
+        start += num_lots
+
+
 def generator(seed: Seed, epoch: int | None = None) -> np.random.Generator:
     """A source of random numbers for one epoch, or for what is drawn once before it.
 

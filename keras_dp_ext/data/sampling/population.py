@@ -97,7 +97,7 @@ class Population:
 
         Args:
             draw_lots: Draws the lots of an epoch.
-            sampling: What the accountant shall know about it.
+            sampling: The scheme, for the accountant.
             batch_size: The public number of examples, or people, in a lot.
             slots: Places for them in one batch.
             steps_per_epoch: Number of lots in an epoch.

@@ -105,11 +105,7 @@ def slotted_batches(
     )
 
     def draw(rng: np.random.Generator) -> Iterator[np.ndarray]:
-        lots = draw_order(rng) if fixed is None else fixed
-        start = 0
-        for num_lots in pipeline.blocks(steps_per_epoch):
-            yield lots[start : start + num_lots]
-            start += num_lots
+        return pipeline.in_blocks(draw_order(rng) if fixed is None else fixed)
 
     return population.batches(
         draw,

@@ -119,7 +119,7 @@ def _require_equal(what: str, values: list[Any]) -> None:
 
 
 def _digest(data: Any) -> str:
-    """Of all values; of a source, of some rows in places that are spread evenly."""
+    """A digest of all values; of a source, that of some rows at even distances."""
     total = hashlib.sha256()
     for leaf in tf.nest.flatten(data):
         if isinstance(leaf, SourceRows):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,35 +82,15 @@ def _from_columns(
     target: str | None,
     user_column: str | None,
 ) -> DataSet:
-    if target not in columns:
-        raise ValueError(
-            "Argument `target` (--target) must name the column to predict, one of "
-            f"{', '.join(columns)}. Received: target={target}"
-        )
-    if user_column is not None and user_column not in set(columns) - {target}:
-        raise ValueError(
-            "Argument `user_column` (--user-column) must name the column of ids, one of "
-            f"{', '.join(columns)}, and not the target. Received: "
-            f"user_column={user_column}"
-        )
-    # By each row alone: one row more must not move others from one part to the other.
+    _check_names(columns, target, user_column)
     contents = ["\x1f".join(row) for row in zip(*columns.values(), strict=True)]
     ids = None
     if user_column is not None:
-        contents = columns.pop(user_column)
-        if not all(contents):
-            raise ValueError(
-                f"Column `{user_column}` must have an id in each row: a row without one "
-                "could belong to anybody."
-            )
+        contents = _ids(columns.pop(user_column), user_column)
         ids = np.array(contents)
+    # Each row decides for itself: one row more must not move others to the other part.
     test = np.array([zlib.crc32(row.encode()) % _PARTS == 0 for row in contents])
-    classes, labels = np.unique(columns.pop(target), return_inverse=True)
-    if len(classes) < 2 or len(classes) > max(2, len(labels) // 10):
-        raise ValueError(
-            f"Column `{target}` must hold classes, at least two, and ten rows of each "
-            f"on average. Received: {len(classes)} values in {len(labels)} rows"
-        )
+    classes, labels = _classes(columns.pop(target), target)
     if not columns:
         raise ValueError(f"The {source} must have columns beside `{target}`.")
     x = np.concatenate([_encode(values) for values in columns.values()], axis=1)
@@ -131,6 +111,42 @@ def _from_columns(
         ),
         user_ids=None if ids is None else ids[~test],
     )
+
+
+def _check_names(
+    columns: Collection[str], target: str | None, user_column: str | None
+) -> None:
+    if target not in columns:
+        raise ValueError(
+            "Argument `target` (--target) must name the column to predict, one of "
+            f"{', '.join(columns)}. Received: target={target}"
+        )
+    if user_column is not None and user_column not in set(columns) - {target}:
+        raise ValueError(
+            "Argument `user_column` (--user-column) must name the column of ids, one of "
+            f"{', '.join(columns)}, and not the target. Received: "
+            f"user_column={user_column}"
+        )
+
+
+def _ids(values: list[str], column: str) -> list[str]:
+    if not all(values):
+        raise ValueError(
+            f"Column `{column}` must have an id in each row: a row without one "
+            "could belong to anybody."
+        )
+    return values
+
+
+def _classes(values: list[str], column: str) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, and for each row the number of its own."""
+    classes, labels = np.unique(values, return_inverse=True)
+    if len(classes) < 2 or len(classes) > max(2, len(labels) // 10):
+        raise ValueError(
+            f"Column `{column}` must hold classes, at least two, and ten rows of each "
+            f"on average. Received: {len(classes)} values in {len(labels)} rows"
+        )
+    return classes, labels
 
 
 def _read(path: Path) -> dict[str, list[str]]:

@@ -71,7 +71,7 @@ class Contribution(abc.ABC):
         return self.map_factors(lambda factor: zero_rows(factor, finite))
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
-        """Of which `weighted_sum` is finite if rows that are not have coefficient 0.
+        """The same, with a `weighted_sum` that leaves out rows of coefficient 0.
 
         Args:
             zeroed: Puts zeros in place of rows that are not finite, as 0 * NaN is NaN.

@@ -63,7 +63,7 @@ def _of_first_input(op: tf.Operation, lengths: Lengths) -> int | None:
 
 
 def _of_broadcast(op: tf.Operation, lengths: Lengths) -> int | None:
-    """Of all inputs that reach as far as the first axis."""
+    """The length that all inputs have which reach as far as the first axis."""
     rank = op.outputs[0].shape.rank
     found = set()
     for tensor in op.inputs:

@@ -36,7 +36,7 @@ class Unfolded:
     Attributes:
         losses: The losses, recomputed behind the tapped loops.
         taps: One for each op that uses a weight inside a loop.
-        loops: The tapped loops, whose own use of the weights is thereby covered.
+        loops: The tapped loops; the taps cover their own use of the weights.
         constants: Those that count as data: see `constant_rows.py`.
     """
 

@@ -112,7 +112,7 @@ class TappedLoop:
             op: tf.TensorArray(zeros.dtype, size=steps).unstack(zeros)
             for op, zeros in self._perturbations.items()
         }
-        # Of each use, which of its inputs is recorded, if any.
+        # For each use the number of the input that is recorded, if any.
         self._recorded = [
             None if use.op.type in _ADDITIONS else data_index(use) for use in plan.uses
         ]
@@ -124,7 +124,7 @@ class TappedLoop:
         self.taps = self._taps(records)
 
     def _zeros(self) -> dict[tf.Operation, tf.Tensor]:
-        """For each sum of uses, what is added to it in all steps."""
+        """For each sum of uses, zeros to add to it in all steps."""
         zeros: dict[tf.Operation, tf.Tensor] = {}
         for use, total in zip(self._plan.uses, self._plan.sums, strict=True):
             output = use.op.outputs[0]
@@ -135,7 +135,7 @@ class TappedLoop:
         return zeros
 
     def _run(self, inputs: list[tf.Tensor]) -> tuple[Any, Any]:
-        """What varies, behind the last step, and the records of all steps."""
+        """The varying values after the last step, and the records of all steps."""
         records = []
         for use, index in zip(self._plan.uses, self._recorded, strict=True):
             if index is not None:
@@ -185,7 +185,7 @@ class TappedLoop:
         return step + 1, new_values, records
 
     def _slots(self) -> dict[tf.Operation, tuple[int, int]]:
-        """For each use that is recorded, its record, and the input that goes there."""
+        """For each recorded op, the number of its record and that of the input in it."""
         pairs = zip(self._plan.uses, self._recorded, strict=True)
         recorded = [(use.op, index) for use, index in pairs if index is not None]
         return {op: (slot, index) for slot, (op, index) in enumerate(recorded)}
@@ -193,7 +193,7 @@ class TappedLoop:
     def _copies(
         self, graph: Any, fixed: dict[int, tf.Tensor], values: Any, **how: Any
     ) -> dict[int, tf.Tensor]:
-        """Of the ops that a function of the loop needs, for the values of a step."""
+        """Copies of the ops of the body or the condition, for the values of one step."""
         replaced = dict(fixed)
         for number, value in zip(self._varying, values, strict=True):
             replaced[id(graph.inputs[number])] = value

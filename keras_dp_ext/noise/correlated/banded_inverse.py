@@ -59,7 +59,7 @@ class BandedInverse(CorrelatedNoise):
 
     @property
     def weights(self) -> np.ndarray:
-        """Of the draws, the latest first."""
+        """The weights of the draws, the latest first."""
         return toeplitz.series_inverse(toeplitz.square_root(self.bands), self.bands)
 
     def encode(self, x: np.ndarray) -> np.ndarray:

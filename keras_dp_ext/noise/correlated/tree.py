@@ -111,7 +111,7 @@ class TreeAggregation(CorrelatedNoise):
         set_row(memory[0], self._level(step), seed)
 
     def _level(self, step: tf.Tensor) -> tf.Tensor:
-        """Of the node that this release completes; all below it are replaced by it."""
+        """The level of the node that this release completes; it replaces all below it."""
         import tensorflow as tf
 
         place = step if self.restart_every is None else step % self.restart_every

@@ -51,13 +51,13 @@ class PatchProducts(Contribution):
 
     @property
     def _given_elements(self) -> int:
-        """Of image and gradient of one row."""
+        """Elements of one row's image and gradient."""
         return sum(
             value.shape[1:].num_elements() for value in (self._image, self._gradient)
         )
 
     def _made_elements(self, ghost: bool) -> int:
-        """Of what is made of one row: patches, and their products or Gram matrices."""
+        """Elements made of one row: patches, and their products or Gram matrices."""
         examples = self._image.shape[1]
         patches = examples * self._geometry.patch_elements(self._gradient)
         if ghost:

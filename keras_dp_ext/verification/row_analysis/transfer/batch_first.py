@@ -35,8 +35,8 @@ _INPUTS = {
     (
         0,
         1,
-    ): "LowerBound UpperBound ImageProjectiveTransformV2 ImageProjectiveTransformV3 InTopK InTopKV2 "
-    "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",
+    ): "LowerBound UpperBound ImageProjectiveTransformV2 ImageProjectiveTransformV3 "
+    "InTopK InTopKV2 SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits",
     (0, 1, 2): "MaxPoolGrad MaxPool3DGrad MaxPoolGradV2",
 }
 
@@ -98,7 +98,7 @@ def batch_to_space(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> V
 
 @register("DenseBincount")
 def bincount(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
-    """Of a matrix, row by row; of a vector, over all of it."""
+    """Counts within each row of a matrix, but over all of a vector."""
     only_rows(inputs, 0, 2)
     value = same_rows(inputs)
     if value.axis != 0 or inputs[0].rank != 2:

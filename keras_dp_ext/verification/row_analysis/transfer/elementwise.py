@@ -209,7 +209,7 @@ def broadcast(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
 
 
 def broadcast_shape(shapes: Any, otherwise: Any) -> list[AnySize]:
-    """Of operands with the same number of axes."""
+    """The shape of a result whose operands have the same number of axes."""
     result = []
     for axis, sizes in enumerate(zip(*shapes, strict=True)):
         wide = {size for size in sizes if size != 1}

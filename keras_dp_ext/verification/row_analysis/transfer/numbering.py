@@ -102,7 +102,7 @@ def _tile(op: tf.Operation, inputs: Sequence[Value]) -> Any:
 
 
 def _multiply(op: tf.Operation, inputs: Sequence[Value]) -> Any:
-    """By a vector along the last axis, of which the first entry is 1 or 0."""
+    """Multiplied by a vector along the last axis whose first entry is 1 or 0."""
     for value, factor in (inputs, inputs[::-1]):
         entries = integers(factor)
         if value.first is None or factor.rank != 1 or not value.rank or not entries:

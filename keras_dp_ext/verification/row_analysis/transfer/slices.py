@@ -311,7 +311,7 @@ def update_slice(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Val
     "UnsortedSegmentProd",
 )
 def segments(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
-    """By public numbers, along axes before that of the examples."""
+    """Sums by public numbers, along axes before that of the examples."""
     value, numbers, _ = inputs
     if not numbers.is_constant or not inputs[2].is_constant or numbers.rank is None:
         raise by_number()
