@@ -46,6 +46,11 @@ class TanhFilter(Bound):
     def __post_init__(self) -> None:
         for name in ("output_range", "active_range", "slope"):
             check_positive(name, getattr(self, name))
+        if self.slope > 1e30 * self.active_range:
+            raise ValueError(
+                "Argument `active_range` must be at least 1e-30 times `slope`. "
+                f"Received: active_range={self.active_range}, slope={self.slope}"
+            )
         if self.l2_norm_clip is not None:
             check_positive("l2_norm_clip", self.l2_norm_clip)
             if self.output_range > 1e6 * self.l2_norm_clip:

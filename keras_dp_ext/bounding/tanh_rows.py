@@ -8,6 +8,9 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.base import RowMap, WeightedRows
 
+# From about 9 on, tangents are 1 in float32.
+_SATURATED = 16.0
+
 
 def tanh_filter(
     gradient: tf.Tensor,
@@ -31,7 +34,26 @@ def tanh_filter(
         Amian, "Improving the Algorithm of Deep Learning with Differential
         Privacy" (2021), Eq. 4 and section IV.
     """
-    return output_range * tf.tanh(gradient * (slope / active_range))
+    return output_range * tangents(gradient, slope / active_range)
+
+
+def tangents(gradient: tf.Tensor, factor: float) -> tf.Tensor:
+    """`tanh(factor * gradient)`, a number for every finite gradient.
+
+    A gradient is a product itself, and TensorFlow computes `factor * (0 * huge)` as
+    `0 * (factor * huge)`, which is not a number. What lies beyond saturation is cut off
+    first, so that the two products stay apart.
+
+    Args:
+        gradient: Any float tensor.
+        factor: At most 1e30.
+    """
+    if factor == 1:
+        return tf.tanh(gradient)
+    if factor > 1:
+        end = _SATURATED / factor
+        gradient = tf.clip_by_value(gradient, -end, end)
+    return tf.tanh(factor * gradient)
 
 
 def tanh_rows(
@@ -58,7 +80,7 @@ def tanh_rows(
         # Scaling is left to the sum: a pass over all per-example gradients is what
         # this bound costs.
         factor = slope / active_range
-        filtered = [tf.tanh(row if factor == 1 else factor * row) for row in gradients]
+        filtered = [tangents(row, factor) for row in gradients]
         if l2_norm_clip is None:
             rows = tf.shape(filtered[0])[0]
             return WeightedRows(filtered, tf.fill([rows], float(output_range)))

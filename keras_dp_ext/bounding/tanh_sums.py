@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.bounding.tanh_rows import tangents
 from keras_dp_ext.gradients.base import OuterRows, RowMap, SumMap, combine_rows
 from keras_dp_ext.gradients.base import sum_of_mapped as sum_of_rows
 from keras_dp_ext.gradients.chunks import PARALLEL_CHUNKS, rows_per_chunk
@@ -45,13 +46,10 @@ def tanh_sums(
         products = [_Product(one, factor) for one in rows if _is_product(one)]
         if not products:
             return sum_of_rows(row_map, rows)
-        tangents = [
-            None if _is_product(one) else tf.tanh(one if factor == 1 else factor * one)
-            for one in rows
-        ]
+        filtered = [None if _is_product(one) else tangents(one, factor) for one in rows]
         is_small = tf.reduce_all([one.reach <= _RANGES[-1] for one in products], axis=0)
         squares = [
-            tf.reduce_sum(tf.square(one), axis=1) for one in tangents if one is not None
+            tf.reduce_sum(tf.square(one), axis=1) for one in filtered if one is not None
         ]
         terms = tf.reduce_max(
             [tf.reduce_max(tf.where(is_small, one.terms, 0)) for one in products]
@@ -67,7 +65,7 @@ def tanh_sums(
         following = iter(expanded)
         found = [
             next(following).sum(shrink) if one is None else combine_rows(shrink, one)
-            for one in tangents
+            for one in filtered
         ]
         return tf.cond(
             tf.reduce_all(is_small),

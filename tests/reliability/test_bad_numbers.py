@@ -71,6 +71,21 @@ def test_underflow_of_one_factor_does_not_hide_a_large_gradient(positions, jit_c
         assert np.linalg.norm(update(model, x, y)) <= 1.0 + 1e-5, (value, target)
 
 
+@pytest.mark.parametrize("active_range", [1e-2, 1e-20])
+def test_a_huge_gradient_beside_inputs_of_zero_is_a_number(active_range):
+    """TensorFlow makes `0 * (factor * huge)` of `factor * (0 * huge)`: not a number."""
+    model = keras.Sequential([keras.Input([80]), keras.layers.Dense(60)])
+    model.compile(silent("TanhSGD", active_range=active_range), loss="mse")
+    x, y = np.eye(4, 80, dtype="float32"), np.zeros((4, 60), "float32")
+    weights = model.get_weights()
+    healthy = update(model, x[1:], y[1:])
+    for target in (1e30, 5e37, 3e38):
+        y[0, 1] = target
+        model.set_weights(weights)
+        moved = update(model, x, y)
+        assert np.linalg.norm(moved - healthy) <= 1.0 + 1e-5, target
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_gradients_of_zero_give_an_update_of_zero(mechanism):
     model = dense_model()
