@@ -38,6 +38,18 @@ def dataset_kind(dataset: tf.data.Dataset) -> str:
     return type(dataset).__name__
 
 
+def asserts_what_is_known(dataset: tf.data.Dataset) -> bool:
+    """Whether a data set is one with an asserted cardinality that is the known one.
+
+    Keras ends an epoch after as many batches as are asserted, be there more of them.
+    """
+    if dataset_kind(dataset) != "_AssertCardinalityDataset":
+        return False
+    (source,) = dataset_inputs(dataset)
+    with tf.init_scope():  # Also while a training step is traced.
+        return int(dataset.cardinality()) == int(source.cardinality())
+
+
 def is_repeated(dataset: tf.data.Dataset) -> bool:
     """Whether `repeat` occurs in the making of a data set."""
     # Outside of the step that is being traced: XLA compiles no data sets.
