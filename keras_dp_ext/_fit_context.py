@@ -51,6 +51,7 @@ class FitContext:
         rows_per_unit: How many consecutive rows belong to one person, where
             `sampling.unit` is "person"; `num_examples` and `batch_size` count people
             then.
+        is_seeded: Whether the lots of a sampler follow from a seed of the user's.
     """
 
     model: Any
@@ -70,6 +71,7 @@ class FitContext:
     rows_per_epoch: int | None = None
     data: Any = None
     rows_per_unit: int = 1
+    is_seeded: bool = False
 
     @property
     def unit(self) -> str:
@@ -171,6 +173,7 @@ def _read_dataset(model: keras.Model, dataset: Any, common: Any) -> FitContext:
             accumulation_steps=label.accumulation_steps,
             is_masked=label.masked,
             rows_per_unit=label.rows_per_unit,
+            is_seeded=label.is_seeded,
         )
     batch_size, rows = _batching(dataset)
     common = {**common, "rows_per_epoch": rows}

@@ -142,3 +142,47 @@ def test_a_budget_that_is_spent_ends_the_training_for_good():
     with pytest.raises(ValueError, match="target_epsilon"):
         fit(model, (lots,), 100, accountant, EndEpochsEarly(10**9))
     assert model.optimizer.ledger.epsilon(delta=DELTA) <= 2.0
+
+
+class MoreUpdatesLater(keras.callbacks.Callback):
+    """From the third batch on each batch is used twice, by a step that is traced anew."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            self.model.updates = 2
+            self.model.make_train_function(force=True)
+
+
+class SeveralUpdates(keras.Model):
+    updates = 1
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        for _ in range(self.updates):
+            logs = super().train_step(data)
+        return logs
+
+
+def test_a_pass_of_balls_in_bins_has_one_cost_for_all_of_its_lots():
+    """Who was in none of the quiet lots is known to be in one of the others."""
+    model = SeveralUpdates()
+    model(X[:1])
+    model.compile(dp.optimizers.DPSGD(noise_multiplier=2.0), loss="mse")
+    with pytest.raises(ValueError, match="whole passes of 6 steps"):
+        fit(model, SAMPLERS["balls in bins"](), 2, MoreUpdatesLater())
+    assert int(model.optimizer.releases.numpy()) == 2
+
+
+def test_lots_that_are_drawn_by_themselves_may_cost_more_later():
+    model = SeveralUpdates()
+    model(X[:1])
+    model.compile(dp.optimizers.DPSGD(noise_multiplier=2.0), loss="mse")
+    lots = dp.data.poisson_batches(X, X[:, :1], 10)
+    fit(model, (lots,), 1, MoreUpdatesLater())
+    assert int(model.optimizer.releases.numpy()) == 2 + 4 * 2

@@ -72,6 +72,7 @@ class SamplingLabel:
             apart from examples.
         rows_per_unit: How many consecutive rows of a batch belong to one person, where
             `sampling.unit` is "person"; all numbers above count people then.
+        is_seeded: Whether lots follow from a seed that the user has passed.
     """
 
     sampling: Sampling
@@ -81,6 +82,7 @@ class SamplingLabel:
     steps_per_epoch: int
     masked: bool
     rows_per_unit: int = 1
+    is_seeded: bool = False
 
 
 def attach(dataset: tf.data.Dataset, label: SamplingLabel) -> tf.data.Dataset:
