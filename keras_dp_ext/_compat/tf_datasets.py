@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -61,6 +61,28 @@ def is_repeated(dataset: tf.data.Dataset) -> bool:
     return isinstance(dataset, repeated) or any(
         is_repeated(source) for source in dataset_inputs(dataset)
     )
+
+
+def joins_one_source_twice(dataset: tf.data.Dataset) -> bool:
+    """Whether elements of one data set come by two ways, as in `d.concatenate(d.map(f))`.
+
+    Not by `zip`, which makes one element of them.
+    """
+    inputs = dataset_inputs(dataset)
+    if dataset_kind(dataset) != "_ZipDataset":
+        seen: set[int] = set()
+        for source in inputs:
+            sources = set(_all_sources(source))
+            if seen & sources:
+                return True
+            seen |= sources
+    return any(map(joins_one_source_twice, inputs))
+
+
+def _all_sources(dataset: tf.data.Dataset) -> Iterator[int]:
+    yield id(dataset)
+    for source in dataset_inputs(dataset):
+        yield from _all_sources(source)
 
 
 def last_batching(dataset: tf.data.Dataset) -> tuple[int, tf.data.Dataset] | None:
