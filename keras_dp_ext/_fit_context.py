@@ -32,8 +32,7 @@ class FitContext:
         steps_per_epoch: Batches that Keras draws in an epoch.
         epochs: The `epochs` argument.
         sampling: How batches are drawn, if known. Keras goes on with a pass over the
-            data in the next epoch where `steps_per_epoch` cuts it short, and begins
-            the next pass with an epoch: passes are whole, and follow one another.
+            data in the next epoch where `steps_per_epoch` cuts it short.
         unknown: Why it is not known how batches are drawn; `None` where it is.
         is_single_batch: Whether this is `train_on_batch`, whose batch size is
             that of the data at hand and not known to be public.
@@ -41,6 +40,8 @@ class FitContext:
             `None` where it does not say.
         is_masked: Whether the pipeline marks padding by a sample weight of 0.
         step_data: The batch, as the training step that is being traced sees it.
+        batches: What tells one pass over the data from the next: Keras' iterator over
+            its batches. `None` outside of a `fit` and before its first step.
         session: What tells one training from the next: an object that belongs to
             this `fit`, or the model where `train_on_batch` is called repeatedly.
         input_spec: Shapes and types of `x` in the batches of a `fit`.
@@ -50,6 +51,7 @@ class FitContext:
         rows_per_unit: How many consecutive rows belong to one person, where
             `sampling.unit` is "person"; `num_examples` and `batch_size` count people
             then.
+        is_seeded: Whether the lots of a sampler follow from a seed of the user's.
     """
 
     model: Any
@@ -63,11 +65,13 @@ class FitContext:
     is_single_batch: bool = False
     is_masked: bool = False
     step_data: Any = None
+    batches: Any = None
     session: Any = None
     input_spec: Any = None
     rows_per_epoch: int | None = None
     data: Any = None
     rows_per_unit: int = 1
+    is_seeded: bool = False
 
     @property
     def unit(self) -> str:
@@ -103,6 +107,7 @@ def find_fit(optimizer: Any = None) -> FitContext | None:
         session=training.model if iterator is None else iterator,
         input_spec=_input_spec(iterator),
         step_data=training.step_data,
+        batches=training.batches,
         data=training.arguments["x"],
     )
 
@@ -168,6 +173,7 @@ def _read_dataset(model: keras.Model, dataset: Any, common: Any) -> FitContext:
             accumulation_steps=label.accumulation_steps,
             is_masked=label.masked,
             rows_per_unit=label.rows_per_unit,
+            is_seeded=label.is_seeded,
         )
     batch_size, rows = _batching(dataset)
     common = {**common, "rows_per_epoch": rows}

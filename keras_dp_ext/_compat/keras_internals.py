@@ -32,20 +32,23 @@ class RunningTraining:
         epoch_iterator: Keras' iterator over all epochs of this `fit`; no other `fit`
             has the same. `None` in `train_on_batch`.
         step_data: The batch, as the training step that is being traced sees it.
+        batches: Keras' iterator over the batches of the pass under way; `None` in
+            `train_on_batch`, and in `fit` before its first step.
     """
 
     model: keras.Model
     arguments: dict[str, Any]
     epoch_iterator: Any
     step_data: Any
+    batches: Any
 
 
 def running_training(optimizer: Any = None) -> RunningTraining | None:
     """The innermost `fit` or `train_on_batch` under way, or `None`.
 
     Keras tells neither an optimizer nor a callback about the data. Both run inside of
-    `fit`, whose frame holds them. Relies on the name `epoch_iterator` of a local
-    variable of `fit` (3.3), and on `one_step_on_data(data)` (3.3), without which
+    `fit`, whose frame holds them. Relies on the names `epoch_iterator` and `iterator` of
+    local variables of `fit` (3.3), and on `one_step_on_data(data)` (3.3), without which
     `step_data` is `None`.
 
     Args:
@@ -85,8 +88,15 @@ def _training_around(frame: FrameType | None) -> RunningTraining | None:
             continue
         values = outer.f_locals
         if isinstance(values.get("self"), keras.Model):
-            iterator = _epoch_iterator(values) if name == "fit" else None
-            return RunningTraining(values["self"], values, iterator, step_data)
+            if name == "train_on_batch":
+                return RunningTraining(values["self"], values, None, step_data, None)
+            return RunningTraining(
+                values["self"],
+                values,
+                _epoch_iterator(values),
+                step_data,
+                _batches(outer),
+            )
     return None
 
 
@@ -95,6 +105,13 @@ def _epoch_iterator(values: dict[str, Any]) -> Any:
         # Without it, one training could not be told from the next.
         raise incompatible("`Model.fit` has no local variable `epoch_iterator`")
     return values["epoch_iterator"]
+
+
+def _batches(frame: FrameType) -> Any:
+    if "iterator" not in frame.f_code.co_varnames:
+        # Without it, a pass that was cut short would count as one with the next.
+        raise incompatible("`Model.fit` has no local variable `iterator`")
+    return frame.f_locals.get("iterator")
 
 
 def _is_of_keras(frame: FrameType) -> bool:

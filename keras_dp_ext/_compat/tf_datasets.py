@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +38,18 @@ def dataset_kind(dataset: tf.data.Dataset) -> str:
     return type(dataset).__name__
 
 
+def asserts_what_is_known(dataset: tf.data.Dataset) -> bool:
+    """Whether a data set is one with an asserted cardinality that is the known one.
+
+    Keras ends an epoch after as many batches as are asserted, be there more of them.
+    """
+    if dataset_kind(dataset) != "_AssertCardinalityDataset":
+        return False
+    (source,) = dataset_inputs(dataset)
+    with tf.init_scope():  # Also while a training step is traced.
+        return int(dataset.cardinality()) == int(source.cardinality())
+
+
 def is_repeated(dataset: tf.data.Dataset) -> bool:
     """Whether `repeat` occurs in the making of a data set."""
     # Outside of the step that is being traced: XLA compiles no data sets.
@@ -49,6 +61,28 @@ def is_repeated(dataset: tf.data.Dataset) -> bool:
     return isinstance(dataset, repeated) or any(
         is_repeated(source) for source in dataset_inputs(dataset)
     )
+
+
+def joins_one_source_twice(dataset: tf.data.Dataset) -> bool:
+    """Whether elements of one data set come by two ways, as in `d.concatenate(d.map(f))`.
+
+    Not by `zip`, which makes one element of them.
+    """
+    inputs = dataset_inputs(dataset)
+    if dataset_kind(dataset) != "_ZipDataset":
+        seen: set[int] = set()
+        for source in inputs:
+            sources = set(_all_sources(source))
+            if seen & sources:
+                return True
+            seen |= sources
+    return any(map(joins_one_source_twice, inputs))
+
+
+def _all_sources(dataset: tf.data.Dataset) -> Iterator[int]:
+    yield id(dataset)
+    for source in dataset_inputs(dataset):
+        yield from _all_sources(source)
 
 
 def last_batching(dataset: tf.data.Dataset) -> tuple[int, tf.data.Dataset] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from keras_dp_ext._checks import check_count, check_in, check_one_of
 from keras_dp_ext._value import Value, deserialize
@@ -21,6 +21,9 @@ class Sampling(Value):
         unit: What is drawn, and protected: "example", or "person" where all rows of a
             person are drawn together and bounded together.
     """
+
+    #: Whether it costs less because nobody knows who was chosen.
+    amplifies: ClassVar[bool] = False
 
     unit: str = dataclasses.field(default="example", kw_only=True, repr=False)
 
@@ -91,6 +94,8 @@ class Poisson(Sampling):
             equal size.
     """
 
+    amplifies = True
+
     rate: float
     overflow_delta: float = 0.0
     rate_from_size: bool = dataclasses.field(default=False, repr=False)
@@ -119,6 +124,8 @@ class WithReplacement(Sampling):
     so that the number of examples stays public. One example can be drawn several
     times; see `keras_dp_ext.accounting.rdp` for what is proven.
     """
+
+    amplifies = True
 
     batch_size: int
     num_examples: int
@@ -211,6 +218,8 @@ class BallsInBins(_InPasses, Sampling):
             examples. What is proven is then about neighbours of equal size.
     """
 
+    amplifies = True
+
     steps_per_epoch: int
     overflow_delta: float = 0.0
     steps_from_size: bool = dataclasses.field(default=False, repr=False)
@@ -295,6 +304,8 @@ class CyclicPoisson(Sampling):
         overflow_delta: What a release adds to delta; see `Poisson`.
         groups: A name for the groups: other groups give an example another turn.
     """
+
+    amplifies = True
 
     rate: float
     cycle: int

@@ -136,6 +136,9 @@ class PrivacyAccountant(keras.callbacks.Callback):
         if not self._opened:
             self._open_segment()
             self._opened = True
+        elif self._limit < self.releases + self._releases_per_execution():
+            # Another callback has set `stop_training` back.
+            self._check_target()
         self._live = self._live_epsilon()
 
     def on_train_batch_end(

@@ -14,7 +14,10 @@ def plain(value: Any) -> Any:
 
 
 def figure(value: float) -> str:
-    """An epsilon for people: four digits, and words for the extremes."""
+    """An epsilon for people: four digits, rounded up, and words for the extremes."""
+    from keras_dp_ext.accounting.best_attack import rounded_up
+
     if math.isinf(value):
         return "infinite (no guarantee)"
-    return f"{value:.4g}" if value < 1e4 else f"{value:.3g}"
+    digits = 4 if value < 1e4 else 3
+    return f"{rounded_up(value, digits):.{digits}g}"

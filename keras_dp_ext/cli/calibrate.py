@@ -40,6 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the result of the search, and the epsilon that it gives."""
     from keras_dp_ext.accounting import accountants, calibration
+    from keras_dp_ext.accounting.best_attack import rounded_up
 
     training = PlannedTraining(arguments)
     target, delta, accountant = (
@@ -87,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         width = max(map(len, result))
         for key, value in result.items():
+            if key in ("noise_multiplier", "scale", "epsilon"):
+                value = rounded_up(value, 6)  # Less noise would exceed the budget.
             shown = f"{value:.6g}" if isinstance(value, float) else value
             print(f"{key.replace('_', ' '):{width}}  {shown}")
     return 0

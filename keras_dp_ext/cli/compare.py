@@ -15,6 +15,7 @@ from typing import Any
 
 from keras_dp_ext.cli import _settings
 from keras_dp_ext.cli._arguments import MECHANISM_NAMES, mechanism_name, positive_int
+from keras_dp_ext.cli._figures import figure
 from keras_dp_ext.cli._output import make_directory
 from keras_dp_ext.cli._quiet import import_tensorflow
 from keras_dp_ext.cli._settings import Settings
@@ -145,7 +146,8 @@ def _train(settings: Settings, data: Any, quiet: bool) -> list[dict[str, Any]]:
     if not quiet:
         print(
             f"{settings.mechanism}, seed {settings.seed}: test accuracy "
-            f"{rows[-1]['test_accuracy']:.4f} at epsilon {rows[-1]['epsilon']:.4g}"
+            f"{rows[-1]['test_accuracy']:.4f} at epsilon "
+            f"{figure(float(rows[-1]['epsilon']))}"
         )
     return rows
 

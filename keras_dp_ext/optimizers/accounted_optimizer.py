@@ -36,6 +36,12 @@ _SEED_CAVEAT = (
     "Train with `noise_seed=None`."
 )
 
+_SECRET_SEED = (
+    "the `seed` of the sampler is secret, and no two trainings on these data drew their "
+    "lots from the same one: who knows the lots gains what sampling hides, and lots that "
+    "come again are not hidden twice"
+)
+
 
 class AccountedOptimizer:
     """The part of `PrivateOptimizer` that accountants, reports and commands ask."""
@@ -88,9 +94,19 @@ class AccountedOptimizer:
                 # An accountant was told how batches are drawn, and told that one.
                 sampling = other._recorded_sampling()
         if sampling is not None:
-            self._spending.open_segment(self.privacy_claim(), sampling)
+            claim = self.privacy_claim()
+            self._check_within_a_pass(claim, sampling)
+            self._spending.open_segment(claim, sampling)
         if self._state.claim_observer is not None:
             self._state.claim_observer()
+
+    def _check_within_a_pass(self, claim: Claim, sampling: Sampling) -> None:
+        """Raises if a step that is traced anew costs more from the middle of a pass on."""
+        for last in self.ledger.segments[-1:]:
+            if claim != last.claim:
+                releases = self._spending.count - last.start
+                lots = -(-releases // last.claim.releases_per_lot)
+                sampling.windows(lots, lots + 1)
 
     def _recorded_sampling(self) -> Sampling | None:
         segments = self.ledger.segments
@@ -158,6 +174,8 @@ class AccountedOptimizer:
         if not isinstance(sampling, Unknown):
             check_covered(self.privacy_claim().proven, sampling)
             check_places(self, sampling)
+        if context is not None and context.is_seeded and sampling.amplifies:
+            self.ledger.add_assumption(_SECRET_SEED)
         self._spending.open_segment(self.privacy_claim(), sampling)
         session = None if context is None else weakref.ref(context.session)
         self._state.accounted_session = session

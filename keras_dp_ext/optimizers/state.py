@@ -34,6 +34,7 @@ class TrainingState:
         unsaved: Variables that must not be saved with the optimizer.
         dropped: Counter of rows that were not finite, where they are counted.
         session: Refers to the training under way; see `TrainingSession`.
+        batches: Refers to the iterator of the pass under way, once there is one.
         accounted_session: Refers to the training whose sampling is in the ledger.
         sampling_is_stated: Whether the segment under way was opened by hand, outside
             of a training.
@@ -50,6 +51,7 @@ class TrainingState:
     unsaved: list[keras.Variable] = dataclasses.field(default_factory=list)
     dropped: keras.Variable | None = None
     session: Callable[[], Any] = lambda: None
+    batches: weakref.ref | None = None
     accounted_session: weakref.ref | None = None
     sampling_is_stated: bool = False
     seen_lot: int | None = None

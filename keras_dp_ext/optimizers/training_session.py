@@ -1,4 +1,4 @@
-"""Where one training ends and the next begins, for lots and for the ledger."""
+"""Where a training, or a pass over its data, begins: for lots and for the ledger."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
     backup was restored, too: Keras begins the epoch again.
 
     And the sampling that was recorded was that of the former.
+
+    Within a training it notices where the data begin again.
     """
     # A custom loop has no session: the optimizer itself stands for it.
     session = optimizer if context is None else context.session
     state = optimizer._state
     if optimizer._noise_source.is_inherited:
         in_another_thread(optimizer._noise_source.renew_after_fork)
+    former, batches = state.batches, None if context is None else context.batches
+    state.batches = None if batches is None else weakref.ref(batches)
     if state.session() is session:
+        if former is not None and batches is not None and former() is not batches:
+            in_another_thread(lambda: _begin_pass(optimizer, context))
         return
     check_shared(context)
     state.session = weakref.ref(session)
@@ -55,6 +61,26 @@ def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> 
     elif accounted is not None:
         # Batches that are handed over one by one: each may hold every example.
         optimizer._open_segment(FullBatch(), context)
+
+
+def _begin_pass(optimizer: Any, context: FitContext) -> None:
+    """The data begin again: the former pass may have been cut short.
+
+    By a callback that ends an epoch and lets `fit` go on, say. An example of the former
+    pass can then come again at once: nothing of the former pass may be in the next lot,
+    and what was released counts as a pass of its own.
+    """
+    ledger = optimizer.ledger
+    if context.sampling is None or not ledger.segments:
+        return
+    last = ledger.segments[-1]
+    if isinstance(last.sampling, Unknown):
+        return
+    optimizer._discard_unfinished_lot()
+    optimizer._spending.open_segment(last.claim, last.sampling)
+    was_cut = ledger.segments[-1] is not last
+    if was_cut and optimizer._state.claim_observer is not None:
+        optimizer._state.claim_observer()
 
 
 def _record_fit(optimizer: Any, context: FitContext) -> None:

@@ -231,8 +231,25 @@ def test_delta_defaults_to_a_power_of_ten_below_one_over_n(capsys):
 def test_people_read_a_report(capsys):
     code, out, _ = run(capsys, "epsilon", "--noise-multiplier", 1.1, *MNIST)
     assert code == 0
-    assert out.startswith("epsilon            2.594   at delta 1e-05")
+    assert out.startswith("epsilon            2.595   at delta 1e-05")
     assert "Poisson sampling" in out and "add or remove one example" in out
+
+
+@pytest.mark.parametrize("target", [1, 2, 3, 5, 7, 9])
+def test_noise_is_printed_rounded_up(capsys, target):
+    """Copied from the screen, it must not be less than the budget needs."""
+    arguments = "calibrate", "--target-epsilon", target, *MNIST
+    exact = run_json(capsys, *arguments)["noise_multiplier"]
+    _, out, _ = run(capsys, *arguments)
+    (printed,) = (s.split()[-1] for s in out.splitlines() if s.startswith("noise m"))
+    assert exact <= float(printed) <= exact * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("value", [0.123411, 1.23411, 123411.0])
+def test_epsilon_is_printed_rounded_up(value):
+    from keras_dp_ext.cli._figures import figure
+
+    assert value <= float(figure(value)) <= 1.01 * value
 
 
 def test_no_noise_is_said_to_be_no_guarantee(capsys):

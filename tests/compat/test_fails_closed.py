@@ -44,16 +44,18 @@ def fit(model):
 # Keras -------------------------------------------------------------------------
 
 
-def with_other_source(monkeypatch, name, old, new):
+def with_other_source(monkeypatch, name, *changes):
     """Replaces a method of Keras' trainer by itself, with other words."""
     method = keras_internals._innermost(getattr(keras.Model, name))
     owner = next(c for c in keras.Model.__mro__ if name in vars(c))
     source = inspect.cleandoc("\n" + inspect.getsource(method))
     source = "\n".join(line for line in source.splitlines() if not line.startswith("@"))
-    assert old in source
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
     space = {}
     # In Keras' own module, as the frame of the method tells where it is from.
-    exec(source.replace(old, new), method.__globals__, space)
+    exec(source, method.__globals__, space)
     monkeypatch.setattr(owner, name, space[name])
 
 
@@ -70,9 +72,23 @@ def test_another_signature_of_train_step_is_an_error(monkeypatch):
 
 def test_a_renamed_iterator_of_fit_is_an_error(monkeypatch):
     """It tells one training from the next: lots would straddle two of them."""
-    with_other_source(monkeypatch, "fit", "epoch_iterator", "batches_of_epoch")
+    with_other_source(monkeypatch, "fit", ("epoch_iterator", "batches_of_epoch"))
     trained = model()
     with pytest.raises(IncompatibleVersionError, match=rf"epoch_iterator.*{VERSIONS}"):
+        fit(trained)
+    assert int(trained.optimizer.releases) == 0
+
+
+def test_a_renamed_iterator_of_a_pass_is_an_error(monkeypatch):
+    """It tells one pass from the next: what is left of one would join the other."""
+    with_other_source(
+        monkeypatch,
+        "fit",
+        (", iterator in epoch_iterator", ", batches in epoch_iterator"),
+        ("self.train_function(iterator)", "self.train_function(batches)"),
+    )
+    trained = model()
+    with pytest.raises(IncompatibleVersionError, match=rf"`iterator`.*{VERSIONS}"):
         fit(trained)
     assert int(trained.optimizer.releases) == 0
 
@@ -82,8 +98,10 @@ def test_a_fit_that_calls_another_function_is_an_error(monkeypatch):
     with_other_source(
         monkeypatch,
         "fit",
-        "logs = self.train_function(",
-        "logs = vars(self)['train_' + 'function'](",
+        (
+            "logs = self.train_function(",
+            "logs = vars(self)['train_' + 'function'](",
+        ),
     )
     code = keras_internals._innermost(keras.Model.fit).__code__
     assert "train_function" not in code.co_names

@@ -128,7 +128,9 @@ def batches_of(data: Any) -> Iterator[np.ndarray]:
         label = sampling_of(data)
         resampled = label is not None and not isinstance(label.sampling, Shuffled)
         infinite = int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
-        if resampled or infinite or tf_datasets.is_repeated(data):
+        repeated = tf_datasets.is_repeated(data)
+        repeated |= tf_datasets.joins_one_source_twice(data)
+        if resampled or infinite or repeated:
             raise ValueError(
                 "Argument `data` must be finite and hold each example once: an "
                 "example that occurs twice counts twice in what is released. Pass the "

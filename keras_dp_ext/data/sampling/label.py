@@ -24,7 +24,6 @@ from keras_dp_ext.data.sampling.row_check import check_rows
 # `zip` and `concatenate` bring in data that nobody sampled.
 _TRANSPARENT = frozenset(
     {
-        "_AssertCardinalityDataset",
         "_MapDataset",
         "_OptionsDataset",
         "_ParallelMapDataset",
@@ -36,7 +35,10 @@ _TRANSPARENT = frozenset(
 # These leave whole lots out only where a lot is one batch. With accumulation the
 # optimizer would put parts of two lots together, and an example might be in both.
 # Of shuffled data a shorter pass begins the next one earlier.
-_WHOLE_BATCHES = frozenset({"_SkipDataset", "_TakeDataset"})
+# Keras ends an epoch where the cardinality says so, with whatever is left.
+_WHOLE_BATCHES = frozenset(
+    {"_AssertCardinalityDataset", "_SkipDataset", "_TakeDataset"}
+)
 
 # Why a transformation behind the sampler loses the label, and what to do.
 _REMEDIES = {
@@ -70,6 +72,7 @@ class SamplingLabel:
             apart from examples.
         rows_per_unit: How many consecutive rows of a batch belong to one person, where
             `sampling.unit` is "person"; all numbers above count people then.
+        is_seeded: Whether lots follow from a seed that the user has passed.
     """
 
     sampling: Sampling
@@ -79,6 +82,7 @@ class SamplingLabel:
     steps_per_epoch: int
     masked: bool
     rows_per_unit: int = 1
+    is_seeded: bool = False
 
 
 def attach(dataset: tf.data.Dataset, label: SamplingLabel) -> tf.data.Dataset:
@@ -91,8 +95,8 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
     """Finds the label of a pipeline made by this package.
 
     The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
-    is one batch and examples have no places in a pass, `take` and `skip`. Every other transformation may change what a lot
-    is, and loses it (see `why_unlabelled`); so does a `map` that changes the number of
+    is one batch and examples have no places in a pass, `take` and `skip`. Every other
+    transformation may change what a lot is, and loses it (see `why_unlabelled`); so does a `map` that changes the number of
     rows. Functions of `map` must transform every row by itself: their traced ops are read
     to see it (`row_check.py`).
 
@@ -134,7 +138,7 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
     label = _after_cuts(getattr(source, _ATTRIBUTE), steps)
     if label is None:
         return None, (
-            "`take` or `skip` cuts lots that are spread over several batches, or passes "
+            "`take`, `skip` or `assert_cardinality` cuts lots that are spread over several batches, or passes "
             "in which examples have their places: pass `steps_per_epoch` to the sampler "
             "or to `fit` instead"
         )
@@ -181,7 +185,7 @@ def _after_cuts(label: SamplingLabel, steps: list[Any]) -> SamplingLabel | None:
     for step in steps:
         kind = type(step).__name__
         repeated = repeated or kind == "_RepeatDataset"
-        if kind in _WHOLE_BATCHES:
+        if kind in _WHOLE_BATCHES and not tf_datasets.asserts_what_is_known(step):
             ordered = isinstance(
                 label.sampling, (BallsInBins, CyclicPoisson, FixedOrder)
             )

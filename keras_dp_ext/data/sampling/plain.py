@@ -23,14 +23,15 @@ from keras_dp_ext.data.sampling.table_lookups import looks_examples_up
 _ONE_TO_ONE = frozenset(
     {
         "CacheDataset",
-        "_AssertCardinalityDataset",
         "_MapDataset",
         "_OptionsDataset",
         "_ParallelMapDataset",
         "_PrefetchDataset",
     }
 )
-_SHORTER = frozenset({"_ShardDataset", "_SkipDataset", "_TakeDataset"})
+_SHORTER = frozenset(
+    {"_AssertCardinalityDataset", "_ShardDataset", "_SkipDataset", "_TakeDataset"}
+)
 _BATCH = frozenset({"_BatchDataset", "_ParallelBatchDataset"})
 
 
@@ -105,7 +106,7 @@ def _behind_batch(
     repeated, functions = False, []
     for step in reversed(steps):
         kind = tf_datasets.dataset_kind(step)
-        if kind in _SHORTER:
+        if kind in _SHORTER and not tf_datasets.asserts_what_is_known(step):
             # Behind `repeat` a pass may begin anywhere.
             length = 1 if repeated else max(1, int(step.cardinality()))
         elif kind == "_RepeatDataset":

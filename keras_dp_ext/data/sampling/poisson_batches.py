@@ -84,7 +84,9 @@ def poisson_batches(
         seed: `None` (default) takes the operating system's entropy, whatever seeds
             TensorFlow and Keras have. A number makes the lots reproducible, and
             different from epoch to epoch. Anyone who knows it knows who took part:
-            keep it as secret as the data, or use it for tests only.
+            keep it as secret as the data, and take another one for each training (also
+            when it is resumed: the same lots would come again), or use it for tests
+            only. The privacy statement says that it is assumed to be so.
         max_overflow_delta: Greatest delta that one step may add by overflow.
         class_weight: Weight of each class in the loss, as in `fit`, where Keras does
             not allow it together with the sample weights that lots have.

@@ -33,6 +33,7 @@ class Population:
         size: How many examples, or people, there are.
         people: To whom the rows belong; `None` where each row is an example.
         agreement: From which seed all workers draw.
+        is_seeded: Whether the user has passed a seed.
     """
 
     x: Any
@@ -41,6 +42,7 @@ class Population:
     size: int
     people: People | None
     agreement: Agreement
+    is_seeded: bool
 
     @classmethod
     def of(
@@ -60,7 +62,7 @@ class Population:
         people = people_of(user_ids, num_rows, examples_per_user)
         size = num_rows if people is None else people.count
         agreement = Agreement(seed, (x, y, sample_weight, user_ids))
-        return cls(x, y, sample_weight, size, people, agreement)
+        return cls(x, y, sample_weight, size, people, agreement, seed is not None)
 
     @property
     def unit(self) -> str:
@@ -132,6 +134,7 @@ class Population:
             steps_per_epoch=steps_per_epoch,
             masked=masked,
             rows_per_unit=self.rows_per_unit,
+            is_seeded=self.is_seeded,
         )
         return attach(dataset, label)
 

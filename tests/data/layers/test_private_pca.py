@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import stats
 
 from keras_dp_ext.accounting.events import GaussianRelease
@@ -154,6 +155,28 @@ def test_a_data_set_that_repeats_examples_is_refused(data):
     layer.adapt(shuffled_batches(data, batch_size=100))
     exact = adapted(data, noise_multiplier=0.0).components.numpy()
     assert distance_of_subspaces(layer.components.numpy(), exact) < 1e-4
+
+
+def test_a_copy_behind_the_originals_is_refused(data):
+    """Augmented copies would count an example twice: it would move the sum twice."""
+    layer = PrivatePCA(num_components=3, noise_multiplier=0.0)
+    rows = tf.data.Dataset.from_tensor_slices(data)
+    for doubled in (
+        rows.concatenate(rows.map(tf.negative)),
+        rows.batch(9).map(tf.identity).concatenate(rows.batch(9)),
+        tf.data.Dataset.sample_from_datasets([rows, rows]),
+    ):
+        with pytest.raises(ValueError, match="each example once"):
+            layer.adapt(
+                doubled.batch(100) if doubled.element_spec.shape.rank < 2 else doubled
+            )
+    others = tf.data.Dataset.from_tensor_slices(data[400:])
+    layer.adapt(rows.take(400).concatenate(others).batch(100))
+    exact = adapted(data, noise_multiplier=0.0).components.numpy()
+    assert distance_of_subspaces(layer.components.numpy(), exact) < 1e-4
+    # Two parts of one element are one row.
+    columns = tf.data.Dataset.zip((rows, rows.map(tf.negative))).batch(100)
+    layer.adapt(columns)
 
 
 def test_padding_is_no_row_whatever_becomes_of_it(data):
