@@ -102,6 +102,7 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         buffers: int = 3,
@@ -150,6 +151,8 @@ class BLTSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -248,6 +251,7 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         restart_every: int | None = None,
@@ -294,6 +298,8 @@ class DPFTRLSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -387,6 +393,7 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         num_microbatches: int | None = None,
@@ -432,6 +439,8 @@ class DPSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -550,6 +559,7 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         gamma: float = 1.0,
         mean_decay: float = 0.99,
@@ -600,6 +610,8 @@ class AdaClipAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -716,6 +728,7 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         gamma: float = 1.0,
         mean_decay: float = 0.99,
@@ -765,6 +778,8 @@ class AdaClipSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -862,6 +877,7 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         stability: float = 0.01,
@@ -909,6 +925,8 @@ class AutomaticAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1004,6 +1022,7 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         stability: float = 0.01,
@@ -1050,6 +1069,8 @@ class AutomaticSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1147,6 +1168,7 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         bands: int = 16,
@@ -1193,6 +1215,8 @@ class BandInvSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1298,6 +1322,7 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         bands: int = 16,
@@ -1346,6 +1371,8 @@ class BandMFAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1449,6 +1476,7 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         bands: int = 16,
@@ -1496,6 +1524,8 @@ class BandMFSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1589,6 +1619,7 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         num_microbatches: int | None = None,
@@ -1633,6 +1664,8 @@ class DPAdagrad(PrivateOptimizer, keras.optimizers.Adagrad):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1728,6 +1761,7 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         num_microbatches: int | None = None,
@@ -1774,6 +1808,8 @@ class DPAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -1868,6 +1904,7 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: Any = 0.001,
         l2_norm_clip: float = 1.0,
         num_microbatches: int | None = None,
@@ -1913,6 +1950,8 @@ class DPAdamBC(PrivateOptimizer, AdamBC):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -2008,6 +2047,7 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         num_microbatches: int | None = None,
@@ -2054,6 +2094,8 @@ class DPAdamW(PrivateOptimizer, keras.optimizers.AdamW):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -2149,6 +2191,7 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         num_microbatches: int | None = None,
@@ -2195,6 +2238,8 @@ class DPRMSprop(PrivateOptimizer, keras.optimizers.RMSprop):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -2327,6 +2372,7 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         direction: Any = "gradient",
@@ -2379,6 +2425,8 @@ class DirectionalAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -2509,6 +2557,7 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         direction: Any = "gradient",
@@ -2560,6 +2609,8 @@ class DirectionalSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -2683,6 +2734,7 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         codebook: Any = None,
         noise: Any = "student-t",
@@ -2733,6 +2785,8 @@ class EncodedAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -2854,6 +2908,7 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         codebook: Any = None,
         noise: Any = "student-t",
@@ -2903,6 +2958,8 @@ class EncodedSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -3005,6 +3062,7 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         layer_sizes: Any = None,
@@ -3054,6 +3112,8 @@ class PerLayerAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -3154,6 +3214,7 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         layer_sizes: Any = None,
@@ -3202,6 +3263,8 @@ class PerLayerSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -3314,6 +3377,7 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         target_quantile: float = 0.5,
@@ -3363,6 +3427,8 @@ class QuantileAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -3473,6 +3539,7 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         target_quantile: float = 0.5,
@@ -3521,6 +3588,8 @@ class QuantileSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -3642,6 +3711,7 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
         l2_norm_clip: float = 1.0,
         output_range: float = 1.0,
@@ -3693,6 +3763,8 @@ class TanhAdam(PrivateOptimizer, keras.optimizers.Adam):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:
@@ -3812,6 +3884,7 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
         sampling: str | None = None,
         accountant: str = "rdp",
         num_parameters: int | None = None,
+        adapted: Any = ...,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         l2_norm_clip: float = 1.0,
         output_range: float = 1.0,
@@ -3862,6 +3935,8 @@ class TanhSGD(PrivateOptimizer, keras.optimizers.SGD):
             accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
             num_parameters: `model.count_params()`, for mechanisms whose cost depends on
                 it, such as encoding.
+            adapted: Layers that were adapted on the same data, such as
+                `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
             **arguments: All other arguments of the optimizer, but its noise.
 
         Raises:

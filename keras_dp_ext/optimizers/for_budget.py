@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_dp_ext.accounting.budget import OVERFLOW_DELTA, checked_delta
@@ -11,7 +11,9 @@ from keras_dp_ext.accounting.calibration import calibrate_noise
 from keras_dp_ext.accounting.training_plan import TrainingPlan
 
 if TYPE_CHECKING:
+    from keras_dp_ext.accounting.accountants import Entry
     from keras_dp_ext.accounting.events import Event
+    from keras_dp_ext.data.layers.privately_adapted import PrivatelyAdapted
     from keras_dp_ext.mechanisms.base import Mechanism
 
 
@@ -27,6 +29,7 @@ def for_budget(
     sampling: str | None = None,
     accountant: str = "rdp",
     num_parameters: int | None = None,
+    adapted: Sequence[PrivatelyAdapted] = (),
     **arguments: Any,
 ) -> Any:
     """An optimizer whose noise makes a training end at the given epsilon.
@@ -51,6 +54,8 @@ def for_budget(
         accountant: "rdp", or "pld", which is tighter, for Gaussian noise.
         num_parameters: `model.count_params()`, for mechanisms whose cost depends on
             it, such as encoding.
+        adapted: Layers that were adapted on the same data, such as
+            `dp.data.PrivateNormalization`: the noise leaves room for what they spent.
         **arguments: All other arguments of the optimizer, but its noise.
 
     Raises:
@@ -101,6 +106,7 @@ def for_budget(
         target_epsilon=epsilon,
         delta=checked_delta(delta, num_examples),
         accountant=accountant,
+        others=[entry for layer in adapted for entry in _entries_of(layer)],
     )
     return cls(**mechanism.arguments_at(multiplier, **own), **arguments)
 
@@ -125,6 +131,17 @@ def _event(
             "`num_parameters=model.count_params()`. Received: num_parameters=None"
         )
     return event
+
+
+def _entries_of(layer: PrivatelyAdapted) -> list[Entry]:
+    """What a layer has released."""
+    releases = layer.privacy_releases()
+    if not releases:
+        raise ValueError(
+            "Argument `adapted` must hold layers that have seen their data: call "
+            f"`{layer.name}.adapt(...)` first, or leave the layer out."
+        )
+    return [(one.claim.proven, one.sampling, one.count) for one in releases]
 
 
 def _examples_per_microbatch(batch_size: int, num_microbatches: int | None) -> int:

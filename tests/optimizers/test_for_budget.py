@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_dp_ext as dp
+from keras_dp_ext.accounting import accountants
 
 SIZE, BATCH, EPOCHS, DELTA = 500, 50, 4, 1e-4
 PLAN = {
@@ -82,3 +83,38 @@ def test_the_budget_of_tf_privacys_names():
         epsilon=2.0, l2_norm_clip=1.0, **PLAN
     )
     assert 1.98 < train(optimizer).epsilon <= 2.0
+
+
+def test_layers_that_were_adapted_are_within_the_budget():
+    rng = np.random.default_rng(0)
+    x = rng.normal([0.0, 3.0, 9.0], [1.0, 2.0, 5.0], size=[SIZE, 3]).astype("float32")
+    y = x[:, :1] / 5.0
+    normalization = dp.data.PrivateNormalization.for_budget(
+        epsilon=0.5, delta=DELTA, power=0.5
+    )
+    normalization.adapt(x)
+    event = normalization.claim.proven
+    alone = [(event, normalization.sampling, 1)]
+    spent = accountants.epsilon(alone, DELTA)
+    assert 0.49 < spent <= 0.5
+    optimizer = dp.optimizers.DPSGD.for_budget(
+        epsilon=2.0, adapted=[normalization], learning_rate=0.05, **PLAN
+    )
+    layers = [keras.Input([3]), normalization, keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(optimizer, loss="mse")
+    accountant = dp.callbacks.PrivacyAccountant(delta=DELTA, target_epsilon=2.0)
+    lots = dp.data.poisson_batches(x, y, batch_size=BATCH)
+    model.fit(lots, epochs=EPOCHS, verbose=0, callbacks=[accountant])
+    assert accountant.releases == EPOCHS * SIZE // BATCH
+    assert 1.98 < accountant.epsilon <= 2.0
+
+
+def test_a_layer_that_was_not_adapted_yet_is_no_part_of_a_budget():
+    layer = dp.data.PrivateNormalization()
+    with pytest.raises(ValueError, match=r"adapt\(\.\.\.\)` first"):
+        dp.optimizers.DPSGD.for_budget(epsilon=2.0, adapted=[layer], **PLAN)
+    with pytest.raises(ValueError, match="is what `for_budget` finds"):
+        dp.data.PrivateNormalization.for_budget(
+            epsilon=1.0, delta=DELTA, noise_multiplier=1.0
+        )

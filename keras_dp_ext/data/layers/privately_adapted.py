@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -12,11 +12,15 @@ import tensorflow as tf
 
 from keras_dp_ext._checks import check_noise_multiplier
 from keras_dp_ext._compat import tf_datasets
+from keras_dp_ext.accounting.calibration import calibrate_noise
 from keras_dp_ext.accounting.claim import Claim
 from keras_dp_ext.accounting.events import GaussianRelease
 from keras_dp_ext.accounting.records import OneOff
 from keras_dp_ext.accounting.sampling import FullBatch, Sampling, Shuffled
 from keras_dp_ext.data.sampling.label import sampling_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Rows that are read at once.
 _CHUNK = 4096
@@ -40,6 +44,30 @@ class PrivatelyAdapted(keras.layers.Layer):
         super().__init__(**kwargs)
         check_noise_multiplier(noise_multiplier)
         self._noise_multiplier = float(noise_multiplier)
+
+    @classmethod
+    def for_budget(cls, *, epsilon: float, delta: float, **arguments: Any) -> Self:
+        """A layer whose `adapt` spends a share of the budget.
+
+        Args:
+            epsilon: What `adapt` may spend by itself. A tenth of the whole is enough for
+                means and deviations. Together with a training it costs less than the
+                sum: `for_budget` of the optimizers takes the layer as `adapted`.
+            delta: Target delta of the whole.
+            **arguments: Other arguments of the layer.
+
+        Returns:
+            The layer.
+        """
+        if "noise_multiplier" in arguments:
+            raise ValueError(
+                "Argument `noise_multiplier` is what `for_budget` finds. Received: "
+                f"noise_multiplier={arguments['noise_multiplier']}"
+            )
+        sigma = calibrate_noise(
+            GaussianRelease, FullBatch(), 1, target_epsilon=epsilon, delta=delta
+        )
+        return cls(noise_multiplier=sigma, **arguments)
 
     @property
     def noise_multiplier(self) -> float:
