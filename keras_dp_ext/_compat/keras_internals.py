@@ -411,6 +411,21 @@ def adam_moments(
     return momentums[index], require(optimizer, "_velocities")[index]
 
 
+def restore_in_compilation(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> None:
+    """Puts a model's optimizer back among what the model was compiled with.
+
+    Keras takes it out while it writes an `.h5` file, and leaves it so: `.keras` files that
+    are saved later would come back with a plain RMSprop. Relies on `_compile_config`, a
+    `SerializableDict` whose `config` holds the arguments of `compile` (3.10); models
+    whose class has a `compile` of its own may have none.
+    """
+    compilation = getattr(model, "_compile_config", None)
+    if compilation is not None and model.optimizer is optimizer:
+        require(compilation, "config").setdefault("optimizer", optimizer)
+
+
 def _innermost(function: Callable) -> Callable:
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__

@@ -135,11 +135,13 @@ def create_op_like(
     `Operation._gradient_function`: the gradient of a call (a grouped convolution) is
     no attribute of the node (2.16).
     """
+    # Names that TensorFlow gives within a scope, such as `_0`, may not begin one.
+    name = op.name.split("/")[-1].lstrip("_")
     copy = require(graph, "_create_op_internal")(
         op.type,
         inputs,
         dtypes=[output.dtype for output in op.outputs],
-        name=op.name.split("/")[-1] or op.type,
+        name=name or op.type,
         attrs=attributes,
         op_def=op.op_def,
     )

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients.losses import SeparatedLoss
+from keras_dp_ext.gradients.one_loss_per_example import ONE_LOSS_EACH
 from keras_dp_ext.optimizers.another_thread import in_another_thread
 
 
@@ -47,7 +48,8 @@ def masked_losses(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     if not mask.shape.is_compatible_with(losses.shape):
         raise ValueError(
             "There must be one loss for each row of the batch. Received: losses of "
-            f"shape {losses.shape} for sample weights of shape {mask.shape}"
+            f"shape {losses.shape} for sample weights of shape {mask.shape}. What to do: "
+            f"{ONE_LOSS_EACH}."
         )
     return tf.where(mask, losses, tf.zeros_like(losses))
 

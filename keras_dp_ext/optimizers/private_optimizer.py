@@ -156,6 +156,7 @@ class PrivateOptimizer(
         model = self._watched_model(context)
         if model is not None:
             self._state.trained_model = weakref.ref(model)
+            self._stay_compiled()
         if model is not None and not model.trainable_weights:
             raise no_weights_error()
         pending = self._state.pending_loss

@@ -42,6 +42,16 @@ class SavedOptimizer(KerasOptimizer):
         for key, value in saved.items():
             store[key] = value
 
+    def get_config(self) -> dict[str, Any]:
+        # Keras asks for it while it writes an `.h5` file.
+        self._stay_compiled()
+        return super().get_config()
+
+    def _stay_compiled(self) -> None:
+        model = self._state.trained_model()
+        if model is not None:
+            keras_internals.restore_in_compilation(model, self)
+
     def _warn_of_lost_optimizer(self) -> None:
         model = self._state.trained_model()
         if model is None or not loses_its_optimizer(model):

@@ -55,6 +55,15 @@ _REMEDIES = {
         "clip each example by itself: `tf.clip_by_norm(x, c, axes=[-1])`, with all axes "
         "but the first one"
     ),
+    "sparse_moe_block": (
+        "KerasHub's mixtures of experts have an auxiliary loss that is averaged over the "
+        "batch. Turn it off where the backbone is made: `router_aux_loss_coefficient=0.0`"
+        ", or `router_aux_loss_coef=0.0` in Mixtral. `Backbone.from_preset` takes it, too"
+    ),
+    "map/while": (
+        "`tf.map_fn` and `ops.map` take the examples out of the batch one by one. Call "
+        "the function on the whole batch, or with `ops.vectorized_map`"
+    ),
 }
 
 # Products of examples with each other: the similarities that a contrastive loss compares.
@@ -75,7 +84,8 @@ def no_usable_inputs_error(sources: Sequence[tf.Tensor]) -> ValueError:
         "that are not finite, so it cannot be verified that it treats every example "
         "by itself. Tried: floats around 0 and between 0 and 1, integers from 0 and "
         f"from 1, words of the model's vocabularies{_lengths(sources)}. What to do: "
-        "rescale the inputs inside the data pipeline instead of the model"
+        "rescale inputs and targets inside the data pipeline instead of the model or "
+        "the loss, and count classes from 0"
         f"{_static(sources)}. Received inputs: {[source.shape for source in sources]}"
     )
 
@@ -127,8 +137,10 @@ def _remedy(op: tf.Operation | None) -> str:
     """What helps depends on what mixes."""
     if op is None:
         return (
-            "divide by nothing that is counted or summed over the batch. Keras "
-            "rescales masked sequence losses so: use a loss with `reduction=None` or "
+            "divide by nothing that is counted or summed over the batch. In a loss of "
+            "your own, return one value for each example, e.g. `ops.sum(losses * mask, "
+            "axis=-1) / ops.maximum(ops.sum(mask, axis=-1), 1)`. Keras rescales masked "
+            "sequence losses so: use a loss with `reduction=None` or "
             '`reduction="sum"`'
         )
     path, kind = op.name.lower(), op.type

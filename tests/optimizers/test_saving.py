@@ -73,6 +73,22 @@ def test_a_saved_model_comes_back_with_its_budget(tmp_path):
     assert int(again.optimizer.releases.numpy()) == 8
 
 
+@pytest.mark.parametrize("trained", ["before", "after"])
+def test_a_file_of_the_old_format_leaves_the_optimizer_in_later_ones(tmp_path, trained):
+    """Keras takes the optimizer out of what a model was compiled with, for `.h5`."""
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(dp.optimizers.DPAdam(noise_multiplier=0.7), loss="mse")
+    if trained == "before":
+        model.fit(X, Y, batch_size=6, verbose=0)
+    model.save(tmp_path / "model.h5")
+    if trained == "after":
+        model.fit(X, Y, batch_size=6, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert isinstance(again.optimizer, dp.optimizers.DPAdam)
+    assert int(again.optimizer.releases) == 2
+
+
 def test_loading_older_weights_does_not_give_the_budget_back(tmp_path):
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
     model.compile(dp.optimizers.DPSGD(), loss="mse")

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+import keras_dp_ext as dp
 from tests.third_party.kit import (
     assert_updates,
     batches_of,
@@ -60,7 +61,8 @@ class GAN(keras.Model):
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
         return loss(labels, self.discriminator(both))
 
-    def train_step(self, real):
+    def train_step(self, data):
+        real = data[0] if isinstance(data, tuple) else data
         fake = self.generator(self.draw(real))
         weights = self.discriminator.trainable_weights
         with tf.GradientTape() as tape:
@@ -74,11 +76,14 @@ class GAN(keras.Model):
         return {"loss": loss}
 
 
-def test_a_gan_that_stacks_real_and_generated_is_told_what_to_write():
+@pytest.mark.parametrize("poisson", [False, True])
+def test_a_gan_that_stacks_real_and_generated_is_told_what_to_write(poisson):
     model = GAN()
     model.compile(private(ROWS))
+    x = numbers(ROWS, 8, 8, 1)
+    data = dp.poisson_batches(x, np.zeros(ROWS), 4) if poisson else batches_of(x)
     with pytest.raises(ValueError, match=r"loss\(real\) \+ loss\(fake\)"):
-        model.fit(batches_of(numbers(ROWS, 8, 8, 1)), verbose=0)
+        model.fit(data, verbose=0)
 
 
 class Pairs(GAN):

@@ -128,7 +128,34 @@ class Exponential(L.Layer):
 
 class ClippedTogether(L.Layer):
     def call(self, x):
-        return tf.clip_by_global_norm([x], 1.0)[0][0]
+        return tf.clip_by_global_norm([x, ops.square(x)], 1.0)[0][0]
+
+
+class OneByOne(L.Layer):
+    def call(self, x):
+        return ops.map(ops.tanh, x)
+
+
+class AllAtOnce(L.Layer):
+    def call(self, x):
+        return ops.vectorized_map(ops.tanh, x)
+
+
+class Experts(L.Layer):
+    """As KerasHub's: the load of the experts is averaged over the batch."""
+
+    def __init__(self, coefficient):
+        super().__init__(name="mixtral_sparse_moe_block")
+        self.coefficient, self.router = coefficient, L.Dense(4, "softmax")
+
+    def build(self, shape):
+        self.router.build(shape)
+
+    def call(self, x):
+        routes = self.router(x)
+        if self.coefficient:
+            self.add_loss(self.coefficient * ops.sum(ops.mean(routes, axis=0) ** 2))
+        return routes
 
 
 class Product(L.Layer):
@@ -210,6 +237,12 @@ def of_sound(**arguments):
 # What is refused, what its message says to write, and a model that does it.
 REFUSED = {
     "expm": (of_features(Exponential), "fixed number", of_features(ExponentialOfEach)),
+    "experts": (
+        of_features(lambda: Experts(0.02)),
+        "router_aux_loss_coef",
+        of_features(lambda: Experts(0.0)),
+    ),
+    "map": (of_features(OneByOne), "vectorized_map", of_features(AllAtOnce)),
     "norm": (of_features(ClippedTogether), "clip_by_norm", of_features(ClippedEach)),
     "mel": (of_sound(), "power_to_db=False", of_sound(power_to_db=False)),
 }
@@ -217,7 +250,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(
     "name",
-    ["norm", *(pytest.param(n, marks=pytest.mark.slow) for n in ("expm", "mel"))],
+    [
+        *("experts", "map", "norm"),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("expm", "mel")),
+    ],
 )
 def test_what_looks_at_the_whole_batch_is_told_what_to_write(name):
     """`expm` spoils all matrices if one is infinite; decibels end below the loudest."""
@@ -358,7 +394,8 @@ def test_numbers_of_a_closed_list():
     check_fit(build, x, 1 + whole(3, ROWS), loss)
 
 
-def test_a_mean_over_the_tokens_of_the_batch_is_told_what_to_write():
+@pytest.mark.parametrize("poisson", [False, True])
+def test_a_mean_over_the_tokens_of_the_batch_is_told_what_to_write(poisson):
     """keras.io's loss for named entities."""
 
     def loss(y, logits):
@@ -370,9 +407,12 @@ def test_a_mean_over_the_tokens_of_the_batch_is_told_what_to_write():
 
     model = keras.Sequential([keras.Input((7,)), L.Embedding(20, 4), L.Dense(5)])
     model.compile(private(ROWS), loss)
+    x, y = whole(20, ROWS, 7), whole(5, ROWS, 7)
+    data = dp.poisson_batches(x, y, batch_size=4) if poisson else batches_of(x, y)
     with pytest.raises(ValueError, match="What to do") as caught:
-        model.fit(batches_of(whole(20, ROWS, 7), whole(5, ROWS, 7)), verbose=0)
-    assert "axis" in str(caught.value) and "BatchNorm" not in str(caught.value)
+        model.fit(data, verbose=0)
+    assert r"ops.sum(losses * mask, axis=-1)" in str(caught.value)
+    assert "BatchNorm" not in str(caught.value)
 
 
 def test_a_file_of_the_old_format_says_what_to_use(tmp_path):
