@@ -80,11 +80,12 @@ def require_observed(graph: Any) -> None:
 
 @contextlib.contextmanager
 def shared_constants() -> Iterator[None]:
-    """Equal small constants of one graph are one op inside of the `with`.
+    """Equal small integers of one graph are one op inside of the `with`.
 
-    A fifth of the ops of a private step are shapes, axes and small numbers.
-    TensorFlow would merge them, too, but only after each has been made in Python and
-    prepared by every one of its passes.
+    A fifth of the ops of a private step are shapes and axes. TensorFlow would merge
+    them, too, but only after each has been made in Python and prepared by every one of
+    its passes. Floats are left alone: zeros may be there to be differentiated by, or
+    ones to be replaced, each for itself.
 
     On graphs whose ops are observed, and for this thread only, which traces for one
     replica.
@@ -105,6 +106,8 @@ def _key_of_constant(graph: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return None
     attributes = kwargs.get("attrs") or {}
     if set(attributes) != {"value", "dtype"}:
+        return None
+    if not tf.as_dtype(attributes["dtype"].type).is_integer:
         return None
     if attributes["value"].ByteSize() > _LARGEST_SHARED:
         return None
