@@ -11,6 +11,10 @@ from typing import Any
 #: "proven" runs a form of which the claim holds, "published" the paper's letter.
 GUARANTEES = ("proven", "published")
 
+#: Least clip of an L2 norm. The squares of coordinates below 1e-19 are 0 in float32: what
+#: they hide from a norm must stay far below the clip.
+LEAST_CLIP = 1e-12
+
 
 def check_positive(argument: str, value: Any) -> None:
     """Raises unless `value` is a finite number above zero."""
@@ -18,6 +22,17 @@ def check_positive(argument: str, value: Any) -> None:
         raise ValueError(
             f"Argument `{argument}` must be a positive, finite number. "
             f"Received: {argument}={value}"
+        )
+
+
+def check_l2_norm_clip(argument: str, value: Any) -> None:
+    """Raises unless `value` can be told apart from a norm of 0 in float32."""
+    check_positive(argument, value)
+    if value < LEAST_CLIP:
+        raise ValueError(
+            f"Argument `{argument}` must be at least {LEAST_CLIP}: norms far below cannot "
+            "be measured in float32, and rows would slip through unbounded. Multiply the "
+            f"loss by a constant instead. Received: {argument}={value}"
         )
 
 
@@ -43,7 +58,7 @@ def check_clip_and_noise(
     l2_norm_clip: Any, noise_multiplier: Any, guarantee: str = "proven"
 ) -> None:
     """Raises unless these are arguments of a mechanism with Gaussian noise."""
-    check_positive("l2_norm_clip", l2_norm_clip)
+    check_l2_norm_clip("l2_norm_clip", l2_norm_clip)
     check_noise_multiplier(noise_multiplier)
     check_one_of("guarantee", guarantee, GUARANTEES)
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import check_positive
+from keras_dp_ext._checks import check_l2_norm_clip, check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import AdaptiveBound
 
@@ -46,7 +46,7 @@ class EllipsoidClip(AdaptiveBound):
     l2_norm_clip: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm_clip", self.l2_norm_clip)
+        check_l2_norm_clip("l2_norm_clip", self.l2_norm_clip)
         object.__setattr__(self, "axes", tuple(self.axes))
         for axis in self.axes:
             check_positive("axes", axis)

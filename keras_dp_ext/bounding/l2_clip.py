@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from keras_dp_ext._checks import check_positive
+from keras_dp_ext._checks import check_l2_norm_clip
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
 
@@ -39,7 +39,7 @@ class L2Clip(Bound):
     l2_norm_clip: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm_clip", self.l2_norm_clip)
+        check_l2_norm_clip("l2_norm_clip", self.l2_norm_clip)
 
     def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf

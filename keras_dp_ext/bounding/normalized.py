@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from keras_dp_ext._checks import check_positive
+from keras_dp_ext._checks import check_l2_norm_clip, check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
 
@@ -43,13 +43,15 @@ class Normalized(Bound):
 
     def __post_init__(self) -> None:
         check_positive("l2_norm_clip", self.l2_norm_clip)
-        check_positive("stability", self.stability)
+        check_l2_norm_clip("stability", self.stability)
 
     def sum(self, gradients: PerExampleGradients) -> list[tf.Tensor]:
         import tensorflow as tf
 
         norm = tf.sqrt(gradients.norm_squared())
-        return gradients.weighted_sum(self.l2_norm_clip / (norm + self.stability))
+        # The rest of the factor comes behind the sum: see `weighted_sum`.
+        sums = gradients.weighted_sum(self.stability / (norm + self.stability))
+        return [self.l2_norm_clip / self.stability * value for value in sums]
 
     def sensitivity(self, num_parameters: int) -> Sensitivity:
         return L2Sensitivity(self.l2_norm_clip)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from keras_dp_ext._checks import check_positive
+from keras_dp_ext._checks import check_l2_norm_clip, check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
 
@@ -52,7 +52,7 @@ class PerLayerClip(Bound):
     groups: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm_clip", self.l2_norm_clip)
+        check_l2_norm_clip("l2_norm_clip", self.l2_norm_clip)
         for name in ("layer_sizes", "shares", "groups"):
             values = getattr(self, name)
             if values is not None:

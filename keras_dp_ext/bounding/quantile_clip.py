@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_dp_ext._checks import check_in, check_positive
+from keras_dp_ext._checks import check_in, check_l2_norm_clip, check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import AdaptiveBound
 
@@ -57,7 +57,7 @@ class QuantileClip(AdaptiveBound):
     count_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm_clip", self.l2_norm_clip)
+        check_l2_norm_clip("l2_norm_clip", self.l2_norm_clip)
         check_in("target_quantile", self.target_quantile, "[0, 1]")
         check_positive("clip_learning_rate", self.clip_learning_rate)
         check_positive("count_weight", self.count_weight)
@@ -84,7 +84,8 @@ class QuantileClip(AdaptiveBound):
         import tensorflow as tf
 
         clip, norm = self.clip(memory), tf.sqrt(gradients.norm_squared())
-        sums = gradients.weighted_sum(tf.minimum(1.0, clip / norm) / clip)
+        sums = gradients.weighted_sum(tf.minimum(1.0, clip / norm))
+        sums = [value / clip for value in sums]
         # A row of zeros is padding, or may as well be: it counts neither way.
         vote = tf.where(norm <= clip, 0.5, -0.5)
         votes = tf.reduce_sum(tf.where(norm > 0, vote, 0.0))

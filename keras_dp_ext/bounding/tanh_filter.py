@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from keras_dp_ext._checks import check_positive
+from keras_dp_ext._checks import check_l2_norm_clip, check_positive
 from keras_dp_ext.accounting.sensitivity import L2Sensitivity
 from keras_dp_ext.bounding.base import Bound
 
@@ -52,7 +52,7 @@ class TanhFilter(Bound):
                 f"Received: active_range={self.active_range}, slope={self.slope}"
             )
         if self.l2_norm_clip is not None:
-            check_positive("l2_norm_clip", self.l2_norm_clip)
+            check_l2_norm_clip("l2_norm_clip", self.l2_norm_clip)
             if self.output_range > 1e6 * self.l2_norm_clip:
                 # Squares of filtered entries below 1e-19 underflow: what they hide
                 # from the norm must stay far below the clip.

@@ -132,7 +132,9 @@ class PerExampleGradients(abc.ABC):
         """For each variable, `sum_b coefficients[b] * g_b` in float32.
 
         Args:
-            coefficients: `[rows]`; or a list with one such tensor for each variable.
+            coefficients: `[rows]`; or a list with one such tensor for each variable. At
+                most 1: they may multiply a factor that is huge beside another one that
+                is tiny, and what is not finite there spoils the whole sum.
         """
 
     @abc.abstractmethod

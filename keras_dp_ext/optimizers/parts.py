@@ -250,8 +250,10 @@ def _sums_of_parts(
         else:
             # Sizes differ by one row at the most: a last part of a single row would
             # take as long as any other.
-            start, end = number * rows // parts, (number + 1) * rows // parts
-            part_of_batch = batch.rows_from(start, end - start)
+            least, more = rows // parts, rows % parts
+            start = number * least + tf.minimum(number, more)
+            size = least + tf.cast(number < more, tf.int32)
+            part_of_batch = batch.rows_from(start, size)
         found = traced(*part_of_batch)
         added = [a + b for a, b in zip(values[:count], found[:count], strict=True)]
         return (number + 1, *added, *found[count:])

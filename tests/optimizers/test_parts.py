@@ -122,6 +122,25 @@ def test_equal_parts_of_a_batch_of_known_size_also_under_xla(jit, sizes):
     assert set(sizes) == {(24, 9, 8)}
 
 
+def test_a_lot_of_millions_is_cut_into_a_thousand_parts():
+    """Their product is beyond 32-bit integers."""
+    rows = 2_100_001
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, use_bias=False)])
+    model.compile(
+        dp.optimizers.DPSGD(
+            learning_rate=1.0,
+            noise_multiplier=0.0,
+            l2_norm_clip=0.5,
+            physical_batch_size=2048,
+        ),
+        loss=lambda y, p: -tf.reduce_sum(y * p, axis=-1),
+    )
+    (before,) = model.get_weights()
+    ones = np.ones([rows, 1], np.float32)
+    model.fit(ones, ones, batch_size=rows, verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0] - before, 0.5, rtol=1e-3)
+
+
 def test_padding_counts_nowhere(sizes):
     def lots():
         return dp.data.poisson_batches(X, Y, batch_size=10, seed=3, steps_per_epoch=4)

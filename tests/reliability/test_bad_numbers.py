@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 from reliability_models import data, dense_model, flat, silent, update
 
+import keras_dp_ext as dp
+
 # (input, target) of one example: what training data should never contain.
 POISON = {
     "nan": (np.nan, 1.0),
@@ -84,6 +86,70 @@ def test_a_huge_gradient_beside_inputs_of_zero_is_a_number(active_range):
         model.set_weights(weights)
         moved = update(model, x, y)
         assert np.linalg.norm(moved - healthy) <= 1.0 + 1e-5, target
+
+
+TINY = {
+    "DPSGD": lambda tiny: dp.optimizers.DPSGD(l2_norm_clip=tiny),
+    "L2Clip": lambda tiny: dp.bounding.L2Clip(tiny),
+    "PerLayerClip": lambda tiny: dp.bounding.PerLayerClip(tiny),
+    "QuantileClip": lambda tiny: dp.bounding.QuantileClip(tiny),
+    "EllipsoidClip": lambda tiny: dp.bounding.EllipsoidClip((1.0,), tiny),
+    "Normalized": lambda tiny: dp.bounding.Normalized(stability=tiny),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_clips_below_what_float32_can_measure_are_refused(name):
+    """The attack: squares of 1e-20 are 0, so that rows of 7e-19 pass a clip of 1e-25."""
+    with pytest.raises(ValueError, match="must be at least 1e-12"):
+        TINY[name](1e-25)
+    TINY[name](1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e-17, 1e-14, 1e-10])
+def test_the_least_clip_holds_for_gradients_around_it(size):
+    model = keras.Sequential([keras.Input([80]), keras.layers.Dense(60)])
+    model.compile(
+        silent(l2_norm_clip=1e-12), loss=lambda y, p: tf.reduce_sum(y * p, axis=-1)
+    )
+    model.set_weights([0.0 * weight for weight in model.get_weights()])
+    x, y = np.zeros((4, 80), "float32"), np.zeros((4, 60), "float32")
+    x[1], y[1] = 1.0, size
+    assert 0 < np.linalg.norm(update(model, x, y)) <= 1e-12 * (1 + 1e-5)
+
+
+def automatic():
+    return dp.optimizers.AutomaticSGD(
+        learning_rate=1.0, noise_multiplier=1e-9, expected_batch_size=1
+    )
+
+
+def quantile_clip():
+    return dp.optimizers.make_private(
+        keras.optimizers.SGD,
+        bound=dp.bounding.QuantileClip(1e-3),
+        noise=dp.noise.Gaussian(1e-9),
+        learning_rate=1.0,
+        expected_batch_size=1,
+    )
+
+
+@pytest.mark.parametrize("make", [automatic, quantile_clip])
+def test_denormal_inputs_beside_huge_gradients_spoil_no_sum(make):
+    """Coefficients above 1 made the huge factor infinite, and `inf * 0` of the sum."""
+    model = keras.Sequential(
+        [keras.Input([2, 80]), keras.layers.Dense(60, use_bias=False)]
+    )
+    model.compile(make(), loss=lambda y, p: tf.reduce_sum(y * p, axis=(1, 2)))
+    x, y = np.full((4, 2, 80), 0.1, "float32"), np.full((4, 2, 60), 0.1, "float32")
+    weights = model.get_weights()
+    healthy = update(model, x[1:], y[1:])
+    x[0] = 0.0
+    for value, gradient in ((1e-39, 1e38), (1e-39, 5e37), (2e-38, 1e37)):
+        x[0, :, 0], y[0], y[0, :, 0] = value, 0.0, gradient
+        model.set_weights(weights)
+        moved = update(model, x, y)
+        assert np.linalg.norm(moved - healthy) <= 1.0 + 1e-5, value
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

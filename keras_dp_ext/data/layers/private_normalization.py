@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dp_ext._checks import check_in, check_positive
+from keras_dp_ext._checks import check_in, check_l2_norm_clip
 from keras_dp_ext.data.layers.privately_adapted import PrivatelyAdapted, batches_of
 
 # The share of the two clips in what `adapt` may spend (1 / noise_multiplier**2).
@@ -108,7 +108,7 @@ class PrivateNormalization(PrivatelyAdapted):
                     f"squares. Received: l2_norm_clip={l2_norm_clip}"
                 )
             for clip in l2_norm_clip:
-                check_positive("l2_norm_clip", clip)
+                check_l2_norm_clip("l2_norm_clip", clip)
             l2_norm_clip = tuple(map(float, l2_norm_clip))
         self.l2_norm_clip = l2_norm_clip
 
