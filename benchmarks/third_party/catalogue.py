@@ -2,6 +2,7 @@
 
 from benchmarks.third_party import (
     applications,
+    architectures,
     hub_images,
     hub_text,
     keras_io,
@@ -18,6 +19,7 @@ CASES: dict[str, Case] = {
         *vision_patterns.CASES,
         *sequence_patterns.CASES,
         *unseen_patterns.CASES,
+        *architectures.CASES,
         *applications.CASES,
         *hub_text.CASES,
         *hub_images.CASES,

@@ -65,6 +65,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
 
 _TITLES = {
     "keras.io pattern": "Patterns of keras.io's examples",
+    "architecture": "Architectures of papers",
     "keras.applications": "keras.applications",
     "KerasHub": "KerasHub",
 }

@@ -146,6 +146,12 @@ def _with_item(op: tf.Operation, value: Value, item: Value, frame: Frame) -> Val
     return dataclasses.replace(joined, length=length)
 
 
+@register("TensorListElementShape")
+def element_shape(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
+    """What the gradient of a list that is read asks for. Sizes of axes are public."""
+    return Value(Kind.CONSTANT)
+
+
 @register("TensorListLength")
 def length(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     return Value(Kind.CONSTANT, shape=())
