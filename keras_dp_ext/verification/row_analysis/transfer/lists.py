@@ -149,6 +149,8 @@ def _with_item(op: tf.Operation, value: Value, item: Value, frame: Frame) -> Val
 @register("TensorListElementShape")
 def element_shape(op: tf.Operation, inputs: Sequence[Value], frame: Frame) -> Value:
     """What the gradient of a list that is read asks for. Sizes of axes are public."""
+    if not inputs[0].has_rows or inputs[0].axis == _BY_EXAMPLE:
+        raise along_batch("takes single examples")
     return Value(Kind.CONSTANT)
 
 
