@@ -96,9 +96,9 @@ def sampling_of(dataset: Any) -> SamplingLabel | None:
 
     The label survives `map`, `prefetch`, `repeat` and `with_options`, and, where a lot
     is one batch and examples have no places in a pass, `take` and `skip`. Every other
-    transformation may change what a lot is, and loses it (see `why_unlabelled`); so does a `map` that changes the number of
-    rows. Functions of `map` must transform every row by itself: their traced ops are read
-    to see it (`row_check.py`).
+    transformation may change what a lot is, and loses it (see `why_unlabelled`); so does
+    a `map` that changes the number of rows. Functions of `map` must transform every row
+    by itself: their traced ops are read to see it (`row_check.py`).
 
     Args:
         dataset: Anything that `model.fit` accepts.
@@ -138,9 +138,9 @@ def _find(dataset: Any) -> tuple[SamplingLabel | None, str | None]:
     label = _after_cuts(getattr(source, _ATTRIBUTE), steps)
     if label is None:
         return None, (
-            "`take`, `skip` or `assert_cardinality` cuts lots that are spread over several batches, or passes "
-            "in which examples have their places: pass `steps_per_epoch` to the sampler "
-            "or to `fit` instead"
+            "`take`, `skip` or `assert_cardinality` cuts lots that are spread over "
+            "several batches, or passes in which examples have their places: pass "
+            "`steps_per_epoch` to the sampler or to `fit` instead"
         )
     functions = [f for step in steps for f in tf_datasets.dataset_functions(step)]
     if not _rows(dataset) <= {None, *_rows(source)}:
