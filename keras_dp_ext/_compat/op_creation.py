@@ -44,8 +44,8 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
 
             @functools.wraps(create)
             def create_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
-                key = _key_of_constant(self, args, kwargs)
                 known = _constants.get()
+                key = None if known is None else _key_of_constant(self, args, kwargs)
                 if key is not None and key in known:
                     return known[key]
                 op = create(self, *args, **kwargs)
@@ -102,7 +102,7 @@ def _key_of_constant(graph: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
     Relies on `Graph._device_function_stack` (2.16).
     """
-    if _constants.get() is None or "Const" not in (*args[:1], kwargs.get("op_type")):
+    if "Const" not in (*args[:1], kwargs.get("op_type")):
         return None
     attributes = kwargs.get("attrs") or {}
     if set(attributes) != {"value", "dtype"}:
