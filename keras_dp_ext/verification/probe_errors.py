@@ -75,6 +75,17 @@ _COMPARES = (
     "public anchors, or with other views of the same example"
 )
 
+_OVERLAP = (
+    "Keras' Dice and Tversky add up the whole batch unless they are told the axes of an "
+    "example: pass `axis=(1, 2, 3)` for images, `axis=(1,)` for vectors"
+)
+_ONE_NUMBER = (
+    "one number for the whole batch is multiplied by one of each row. If the loss "
+    "function returns a mean over all, Keras does that with the weights of the rows: "
+    "let it return one number for each example, `ops.mean(..., axis=-1)` in place of "
+    "`ops.mean(...)`. If it weighs by a statistic of the batch, take a public constant"
+)
+
 _SEEDS = "Use `keras.random` with a `keras.random.SeedGenerator`"
 
 
@@ -167,6 +178,9 @@ def _remedy(op: tf.Operation | None) -> str:
     if (known := _known_remedy(path)) is not None:
         return known
     if "loss" in path or "entropy" in path or "compile_loss" in path:
+        if kind == "Mul" and any(factor.shape.rank == 0 for factor in op.inputs):
+            overlaps = "dice" in path or "tversky" in path
+            return _OVERLAP if overlaps else _ONE_NUMBER
         return _COMPARES if kind in _PRODUCTS else _remedy(None)
     if kind in _PRODUCTS and "/" not in path:
         return _COMPARES

@@ -35,6 +35,35 @@ def test_a_scalar_loss_that_hides_the_examples():
         fit(dp.optimizers.DPSGD(), loss=root_mean_square)
 
 
+def fit_on_lots(loss):
+    built = keras.Sequential([keras.Input([4]), L.Dense(4, "sigmoid")])
+    built.compile(dp.optimizers.DPSGD(), loss)
+    built.fit(dp.data.poisson_batches(X, np.abs(X), batch_size=6), verbose=0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda y, p: tf.reduce_mean(tf.square(y - p)),
+        lambda y, p: keras.ops.mean(keras.losses.mean_squared_error(y, p)),
+    ],
+)
+def test_a_loss_that_averages_the_batch_by_itself(loss):
+    """Keras multiplies its one number by the weight of each row of a lot."""
+    with pytest.raises(ValueError, match=r"one number for the whole batch.*axis=-1"):
+        fit_on_lots(loss)
+
+
+@pytest.mark.parametrize("loss", ["dice", "tversky", keras.losses.Dice()])
+def test_dice_of_the_batch_is_told_the_axis(loss):
+    with pytest.raises(ValueError, match=r"Dice.*`axis=\(1, 2, 3\)`"):
+        fit_on_lots(loss)
+
+
+def test_dice_of_each_example_trains():
+    fit_on_lots(keras.losses.Dice(axis=(1,)))
+
+
 def test_microbatches_that_do_not_divide_the_batch():
     with pytest.raises(ValueError, match=r"num_microbatches.*4 for 6 examples"):
         fit(dp.optimizers.DPSGD(num_microbatches=4))
