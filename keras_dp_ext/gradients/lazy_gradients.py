@@ -292,7 +292,9 @@ class LazyGradients(PerExampleGradients):
             fresh = tf.range(tf.cast(chunk, integers)) >= tf.cast(
                 done - start, integers
             )
-            sliced = [c.sliced(start, chunk) for c in self._contributions]
+            sliced = [
+                one.sliced(start, chunk).of_at_most(most) for one in self._contributions
+            ]
             given = rows_of(_finite_only(sliced, fresh), chunk)
             # The probe looks at products that the map may leave unbuilt.
             of_loop.update(done=done, start=start, given=_built(given))
@@ -333,7 +335,16 @@ def _finite_only(contributions: Sequence[Any], keep: tf.Tensor | None) -> list[A
         keep = finite if keep is None else finite & keep
     if keep is None:
         return list(contributions)
-    return [one.sanitized(keep) for one in contributions]
+    factors: list[tf.Tensor] = []
+
+    def collect(factor: tf.Tensor) -> tf.Tensor:
+        factors.append(factor)
+        return factor
+
+    for one in contributions:
+        one.sanitized(collect)
+    zeroed = iter(_with_zero_rows(factors, keep))
+    return [one.sanitized(lambda _: next(zeroed)) for one in contributions]
 
 
 def _rows(contributions: Sequence[Any]) -> list[tf.Tensor]:

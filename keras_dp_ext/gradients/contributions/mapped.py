@@ -60,10 +60,13 @@ class Mapped(Contribution):
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return self._over(self._inner.map_factors(change))
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
+    def of_at_most(self, rows: int) -> Contribution:
+        return self._over(self._inner.of_at_most(rows))
+
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:
-            return self._built.sanitized(finite)
-        return self._over(self._inner.sanitized(finite))
+            return self._built.sanitized(zeroed)
+        return self._over(self._inner.sanitized(zeroed))
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:

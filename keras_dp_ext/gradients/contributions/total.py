@@ -29,6 +29,9 @@ class Total(Contribution):
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return Total([part.map_factors(change) for part in self._parts])
 
+    def of_at_most(self, rows: int) -> Contribution:
+        return Total([part.of_at_most(rows) for part in self._parts])
+
 
 def total(parts: Sequence[Contribution]) -> Contribution:
     """One contribution for all uses of a weight, merged where forms allow it.
