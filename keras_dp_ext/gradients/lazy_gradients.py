@@ -277,6 +277,9 @@ class LazyGradients(PerExampleGradients):
         if isinstance(self._rows, int) and self._rows <= most:
             given = rows_of(_finite_only(self._contributions, None), self._rows)
             return GivenRows(_built(given), None, sum_map(list(given)))
+        # A rule that makes chunks of its own would cut one in two once more.
+        limits = [one.rows_at_once for one in self._contributions]
+        most = min([most, *(n for n in limits if n and most <= 2 * n)])
         grain = max(1, most // 8)
         chunk = even_chunk(self._rows, most - most % grain, grain)
         rows = self.num_rows

@@ -23,6 +23,9 @@ class Contribution(abc.ABC):
     #: Whether `rows` costs next to nothing, because they exist already.
     has_rows = False
 
+    #: Up to how many rows it makes without a loop over chunks; `None`: any number.
+    rows_at_once: int | None = None
+
     @abc.abstractmethod
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         """`[rows]`: sum of `(g_i / scale_i)**2`."""

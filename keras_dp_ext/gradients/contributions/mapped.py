@@ -39,6 +39,10 @@ class Mapped(Contribution):
     def has_rows(self) -> bool:  # type: ignore[override]
         return self._scale_map is not None and self._inner.has_rows
 
+    @property
+    def rows_at_once(self) -> int | None:  # type: ignore[override]
+        return self._inner.rows_at_once
+
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._scale_map is not None:
             return self._inner.norm_squared(

@@ -17,6 +17,11 @@ class Total(Contribution):
         self.shape = parts[0].shape
         self._parts = list(parts)
 
+    @property
+    def rows_at_once(self) -> int | None:  # type: ignore[override]
+        limits = [part.rows_at_once for part in self._parts]
+        return min((limit for limit in limits if limit), default=None)
+
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         return self._built.norm_squared(scale)
 

@@ -82,7 +82,7 @@ class FilterGradients(Contribution):
     def _for_each_chunk(self, function: Any, *shapes: Any) -> Any:
         """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
         rows = self._image.shape[0]
-        most = self._most_rows
+        most = self.rows_at_once
         limit = self._at_most if rows is None else rows
         if limit is not None and limit <= most:
             return function(self._products(self._image, self._gradient))
@@ -98,7 +98,7 @@ class FilterGradients(Contribution):
         )
 
     @property
-    def _most_rows(self) -> int:
+    def rows_at_once(self) -> int:  # type: ignore[override]
         """How many rows of patches and products fit into a chunk."""
         if self._patch_elements is None:
             return 1
