@@ -65,8 +65,8 @@ class Encoding(Bound):
         sizes = [shape.num_elements() for shape in gradients.shapes]
         self.check_variables(sizes)
         blocks = self.codebook.blocks(sum(sizes))
-        # Encoding holds about three arrays of integers beside the gradients.
-        limit = max(1, chunk_bytes() // 2)
+        # Encoding holds integers of the same size beside the gradients.
+        limit = max(1, 2 * chunk_bytes() // 3)
         on_cpu = runs_on_cpu()
         by_bucket = self.ranking == "bucket"
 

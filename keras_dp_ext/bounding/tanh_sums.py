@@ -184,10 +184,14 @@ class _Expanded:
 
 
 def _powers(base: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """`[count, ...]`: powers 0, 1, 2, ..."""
-    several = tf.repeat(base[tf.newaxis], count, axis=0)
-    several.set_shape([None, *base.shape])
-    return tf.math.cumprod(several, axis=0, exclusive=True)
+    """`[count, ...]`: powers 0, 1, 2, ...
+
+    All that there may be, one by one: `tf.math.cumprod` takes six times as long.
+    """
+    powers = [tf.ones_like(base)]
+    for _ in range(1, max(_TERMS)):
+        powers.append(powers[-1] * base)
+    return tf.stack(powers)[:count]
 
 
 @functools.cache

@@ -277,6 +277,9 @@ class LazyGradients(PerExampleGradients):
         if isinstance(self._rows, int) and self._rows <= most:
             given = rows_of(_finite_only(self._contributions, None), self._rows)
             return GivenRows(_built(given), None, sum_map(list(given)))
+        # A rule that makes chunks of its own would cut one in two once more.
+        limits = [one.rows_at_once for one in self._contributions]
+        most = min([most, *(n for n in limits if n and most <= 2 * n)])
         grain = max(1, most // 8)
         chunk = even_chunk(self._rows, most - most % grain, grain)
         rows = self.num_rows
@@ -292,7 +295,9 @@ class LazyGradients(PerExampleGradients):
             fresh = tf.range(tf.cast(chunk, integers)) >= tf.cast(
                 done - start, integers
             )
-            sliced = [c.sliced(start, chunk) for c in self._contributions]
+            sliced = [
+                one.sliced(start, chunk).of_at_most(most) for one in self._contributions
+            ]
             given = rows_of(_finite_only(sliced, fresh), chunk)
             # The probe looks at products that the map may leave unbuilt.
             of_loop.update(done=done, start=start, given=_built(given))
@@ -333,7 +338,16 @@ def _finite_only(contributions: Sequence[Any], keep: tf.Tensor | None) -> list[A
         keep = finite if keep is None else finite & keep
     if keep is None:
         return list(contributions)
-    return [one.sanitized(keep) for one in contributions]
+    factors: list[tf.Tensor] = []
+
+    def collect(factor: tf.Tensor) -> tf.Tensor:
+        factors.append(factor)
+        return factor
+
+    for one in contributions:
+        one.sanitized(collect)
+    zeroed = iter(_with_zero_rows(factors, keep))
+    return [one.sanitized(lambda _: next(zeroed)) for one in contributions]
 
 
 def _rows(contributions: Sequence[Any]) -> list[tf.Tensor]:

@@ -6,8 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_dp_ext.bounding import Codebook
-from keras_dp_ext.bounding import encode_rows as encoding
+from keras_dp_ext.bounding import Codebook, bucket_ranking
 from keras_dp_ext.bounding.encode_rows import encode_rows
 from keras_dp_ext.gradients.base import OuterRows
 from keras_dp_ext.noise import StudentT
@@ -207,7 +206,7 @@ def test_an_adversary_cannot_gain_from_bucket_edges():
     n = 4096
     (block,) = Codebook(size=5).blocks(n)
     bits = np.float32(1.0).view(np.int32) - np.arange(2**24, dtype=np.int32)
-    codes = encoding._code(tf.constant(bits)).numpy()
+    codes = bucket_ranking._code(tf.constant(bits)).numpy()
     edges = bits[1:][np.diff(codes) < 0]
     assert len(edges) > 60
     edges = np.concatenate([edges, bits[: n // 2 - len(edges)]])
@@ -229,40 +228,6 @@ def test_giving_a_bucket_its_first_position_would_be_caught():
 def test_unknown_rankings_are_refused():
     with pytest.raises(ValueError, match="`ranking` must be one of"):
         encode_rows(Codebook(size=2).blocks(3), "random")
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 225, 256])
-def test_the_binary_search_counts(length):
-    rng = np.random.default_rng(length)
-    ascending = np.sort(rng.integers(0, 50, [4, length]), axis=1).astype(np.int32)
-    limits = rng.integers(-1, 52, [1, 13]).astype(np.int32)
-    first = np.arange(4, dtype=np.int32)[:, None] * length
-    counts = encoding._count_at_most(tf.constant(ascending), limits, first)
-    expected = [[np.sum(row <= x) for x in limits[0]] for row in ascending]
-    np.testing.assert_array_equal(counts, expected)
-
-
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("rows, sequences", [(4, 4), (4, 1), (1, 1)])
-def test_rows_are_counted_alike_with_and_without_xla(jit, rows, sequences):
-    rng = np.random.default_rng(rows + sequences)
-    ascending = np.sort(rng.integers(0, 50, [sequences, 225]), axis=1)
-    limits = rng.integers(-1, 52, [rows if sequences == 1 else 1, 13])
-    count = tf.function(encoding._counts_at_most, jit_compile=jit, autograph=False)
-    counts = count(*(tf.constant(value, tf.int32) for value in (ascending, limits)))
-    expected = (ascending[:, None, :] <= limits[:, :, None]).sum(axis=2)
-    np.testing.assert_array_equal(counts, expected)
-
-
-def test_codes_are_logarithms_and_never_fall():
-    bits = np.sort(np.random.default_rng(0).integers(2**23, 255 << 23, 2**18))
-    codes = encoding._code(tf.constant(bits, tf.int32)).numpy()
-    assert np.all(np.diff(codes) >= 0)
-    values = bits.astype(np.int32).view(np.float32).astype(np.float64)
-    exact = encoding._BUCKETS_PER_OCTAVE * (np.log2(values) + 127)
-    assert np.abs(codes - exact).max() < 0.85
-    around = np.arange(126 << 23, 129 << 23, dtype=np.int32)
-    assert np.all(np.diff(encoding._code(tf.constant(around))) >= 0)
 
 
 FACTORS = {
@@ -303,43 +268,6 @@ def test_products_beside_a_matrix_are_dominated(kinds, scale, seed):
     sums = encode_rows([block], summed=True)(given)
     for total, part in zip(sums, parts, strict=True):
         np.testing.assert_allclose(total, part.numpy().sum(0), rtol=1e-5, atol=1e-7)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    kinds=st.lists(st.sampled_from(sorted(FACTORS)), min_size=1, max_size=4),
-    above=st.integers(0, 700),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_products_are_counted_without_building_them(kinds, above, seed):
-    """The counts are those of the very buckets by which coordinates are clamped."""
-    products = outer_rows(np.random.default_rng(seed), kinds)
-    codes = encoding._ProductCodes(products, encoding._top_code(products) + above)
-    left, right = (offset.numpy() for offset in codes.factors[2:])
-    buckets = np.minimum(left[:, :, None] + right[:, None], encoding._BUCKETS - 1)
-    assert buckets.min() >= 0
-    expected = [np.bincount(row.ravel(), minlength=512) for row in buckets]
-    np.testing.assert_array_equal(codes.counts(), expected)
-    caps = tf.constant(np.random.default_rng(0).random([len(kinds), 512]), tf.float32)
-    found = encoding._caps_of_sums(caps, *codes.factors[2:])
-    np.testing.assert_array_equal(found, tf.gather(caps, buckets, batch_dims=1))
-
-
-def test_two_million_products_are_counted_exactly():
-    """Where most fall into one bucket, as many as there can be."""
-    rng = np.random.default_rng(0)
-    ones = np.ones([2, 1448], np.float32)
-    ones[1] += (rng.random(1448) < 0.01) * rng.random(1448)
-    codes = encoding._ProductCodes(
-        OuterRows(tf.constant(ones), tf.constant(ones[::-1].copy())),
-        tf.constant([encoding._CODE_OF_ONE + 40] * 2),
-    )
-    left, right = (offset.numpy() for offset in codes.factors[2:])
-    expected = [
-        np.bincount((a[:, None] + b).ravel(), minlength=512)
-        for a, b in zip(left, right, strict=True)
-    ]
-    np.testing.assert_array_equal(codes.counts(), expected)
 
 
 def test_products_are_encoded_as_if_they_were_built():

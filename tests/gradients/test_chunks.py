@@ -26,9 +26,9 @@ def small_convolution(size):
     )
 
 
-def of_dynamic_batch(function, size=1):
+def of_dynamic_batch(function, size=1, model=None):
     """`function(per-example gradients)`, of a batch whose size is not known."""
-    model = small_convolution(size)
+    model = model or small_convolution(size)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None, size, size, 2])], autograph=False
@@ -96,6 +96,31 @@ def test_a_convolution_cuts_no_more_patches_than_the_batch_has(monkeypatch, rng)
     norms(x)
     assert sum(seen) == 250
     assert len(seen) > 1
+
+
+def test_a_chunk_of_rows_is_not_cut_into_chunks_once_more():
+    """Patches take more memory than what they are for: they decide on the chunk."""
+    model = keras.Sequential(
+        [
+            keras.Input((12, 12, 2)),
+            keras.layers.Conv2D(80, 4),
+            keras.layers.GlobalAveragePooling2D(),
+        ]
+    )
+    run = of_dynamic_batch(
+        lambda gradients: gradients.sum_of(lambda rows: [tf.tanh(row) for row in rows]),
+        12,
+        model,
+    )
+    graph = run.get_concrete_function().graph.as_graph_def()
+    loops = {
+        function.signature.name: [
+            node for node in function.node_def if node.op.endswith("While")
+        ]
+        for function in graph.library.function
+    }
+    assert [node for node in graph.node if node.op.endswith("While")]
+    assert not any(loops.values())
 
 
 def test_results_do_not_depend_on_the_size_of_a_chunk(rng):

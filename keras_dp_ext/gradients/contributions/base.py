@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_dp_ext.gradients.base import OuterRows, combine_rows
-from keras_dp_ext.gradients.row_tensors import slice_rows, zero_rows
+from keras_dp_ext.gradients.row_tensors import slice_rows
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
 
@@ -22,6 +22,9 @@ class Contribution(abc.ABC):
 
     #: Whether `rows` costs next to nothing, because they exist already.
     has_rows = False
+
+    #: Up to how many rows it makes without a loop over chunks; `None`: any number.
+    rows_at_once: int | None = None
 
     @abc.abstractmethod
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
@@ -64,11 +67,19 @@ class Contribution(abc.ABC):
         """Rows `start .. start + size` only."""
         return self.map_factors(lambda factor: slice_rows(factor, start, size))
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
-        """Zeros in place of the rows that are not `finite`: NaN * 0 is NaN."""
+    def of_at_most(self, rows: int) -> Contribution:
+        """The same, where it is known that there are no more rows than these."""
+        return self
+
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
+        """The same without some rows.
+
+        Args:
+            zeroed: Puts zeros in place of these rows; NaN * 0 would be NaN.
+        """
         if "_built" in self.__dict__:
-            return self._built.sanitized(finite)
-        return self.map_factors(lambda factor: zero_rows(factor, finite))
+            return self._built.sanitized(zeroed)
+        return self.map_factors(zeroed)
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         """The same, with a `weighted_sum` that leaves out rows of coefficient 0.

@@ -39,6 +39,10 @@ class Mapped(Contribution):
     def has_rows(self) -> bool:  # type: ignore[override]
         return self._scale_map is not None and self._inner.has_rows
 
+    @property
+    def rows_at_once(self) -> int | None:  # type: ignore[override]
+        return self._inner.rows_at_once
+
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         if self._scale_map is not None:
             return self._inner.norm_squared(
@@ -60,10 +64,13 @@ class Mapped(Contribution):
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return self._over(self._inner.map_factors(change))
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
+    def of_at_most(self, rows: int) -> Contribution:
+        return self._over(self._inner.of_at_most(rows))
+
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:
-            return self._built.sanitized(finite)
-        return self._over(self._inner.sanitized(finite))
+            return self._built.sanitized(zeroed)
+        return self._over(self._inner.sanitized(zeroed))
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:

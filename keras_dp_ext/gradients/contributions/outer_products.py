@@ -123,10 +123,10 @@ class OuterProducts(Contribution):
     def is_materialized(self) -> bool:
         return "_materialized" in self.__dict__
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         if self.is_materialized:
-            return self._built.sanitized(finite)
-        return super().sanitized(finite)
+            return self._built.sanitized(zeroed)
+        return super().sanitized(zeroed)
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if self.is_materialized:

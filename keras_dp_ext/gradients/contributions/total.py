@@ -17,6 +17,11 @@ class Total(Contribution):
         self.shape = parts[0].shape
         self._parts = list(parts)
 
+    @property
+    def rows_at_once(self) -> int | None:  # type: ignore[override]
+        limits = [part.rows_at_once for part in self._parts]
+        return min((limit for limit in limits if limit), default=None)
+
     def norm_squared(self, scale: tf.Tensor | None = None) -> tf.Tensor:
         return self._built.norm_squared(scale)
 
@@ -28,6 +33,9 @@ class Total(Contribution):
 
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return Total([part.map_factors(change) for part in self._parts])
+
+    def of_at_most(self, rows: int) -> Contribution:
+        return Total([part.of_at_most(rows) for part in self._parts])
 
 
 def total(parts: Sequence[Contribution]) -> Contribution:

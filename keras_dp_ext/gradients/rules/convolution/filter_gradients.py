@@ -19,6 +19,7 @@ from keras_dp_ext.gradients.row_tensors import (
     have_finite_products,
     scale_rows,
     slice_all_rows,
+    zero_rows,
 )
 from keras_dp_ext.gradients.rules.convolution.geometry import unsplit
 from keras_dp_ext.gradients.rules.convolution.rounding import with_rounding
@@ -55,6 +56,7 @@ class FilterGradients(Contribution):
         products: From some rows of `image` and `gradient` to their contribution.
         kernel: From `[n, *spatial, inputs]` and `[n, *spatial, outputs]` to the
             gradient of the filter, summed over `n`; `None` if only rows are asked for.
+        at_most: How many rows there are at most; `None` if it is not known.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class FilterGradients(Contribution):
         patch_elements: int | None,
         products: Callable[[tf.Tensor, tf.Tensor], Contribution],
         kernel: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None,
+        at_most: int | None = None,
     ):
         self.shape = tuple(shape)
         self._image = tf.cast(image, tf.float32)
@@ -72,14 +75,16 @@ class FilterGradients(Contribution):
         self._patch_elements = patch_elements
         self._products = products
         self._kernel = kernel
+        self._at_most = at_most
         self._kept: Rows | None = None
         self._kept_finite: tf.Tensor | None = None
 
     def _for_each_chunk(self, function: Any, *shapes: Any) -> Any:
         """A tensor `[rows, *shape]` for each tensor that `function` makes of a chunk."""
         rows = self._image.shape[0]
-        most = self._most_rows
-        if rows is not None and rows <= most:
+        most = self.rows_at_once
+        limit = self._at_most if rows is None else rows
+        if limit is not None and limit <= most:
             return function(self._products(self._image, self._gradient))
         return map_chunks(
             lambda start, size: function(
@@ -93,7 +98,7 @@ class FilterGradients(Contribution):
         )
 
     @property
-    def _most_rows(self) -> int:
+    def rows_at_once(self) -> int:  # type: ignore[override]
         """How many rows of patches and products fit into a chunk."""
         if self._patch_elements is None:
             return 1
@@ -111,11 +116,13 @@ class FilterGradients(Contribution):
 
         def rows_and_norms(part: Any) -> Any:
             # Built before either branch: what one branch builds the other can't use.
-            rows = Rows(part.rows(), self.shape)
+            part_rows = part.rows()
             norms = part.norm_squared(scale)
             finite = tf.math.is_finite(norms)
             finite_rows = tf.cond(
-                tf.reduce_all(finite), rows.rows, lambda: rows.sanitized(finite).rows()
+                tf.reduce_all(finite),
+                lambda: part_rows,
+                lambda: zero_rows(part_rows, finite),
             )
             return [finite_rows, norms]
 
@@ -161,12 +168,19 @@ class FilterGradients(Contribution):
             self._patch_elements,
             self._products,
             self._kernel,
+            self._at_most,
         )
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
+    def of_at_most(self, rows: int) -> Contribution:
+        changed = self.map_factors(lambda factor: factor)
+        assert isinstance(changed, FilterGradients)
+        changed._at_most = rows
+        return changed
+
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         if self._kept is not None:
-            return self._kept.sanitized(finite)
-        return super().sanitized(finite)
+            return self._kept.sanitized(zeroed)
+        return super().sanitized(zeroed)
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         # What is kept is finite.

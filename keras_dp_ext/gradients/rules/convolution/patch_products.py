@@ -182,10 +182,10 @@ class PatchProducts(Contribution):
             change(self._image), change(self._gradient), self._geometry
         )
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         if self._kept is not None:
-            return self._kept.sanitized(finite)
-        return super().sanitized(finite)
+            return self._kept.sanitized(zeroed)
+        return super().sanitized(zeroed)
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if self._kept is not None:
