@@ -16,8 +16,7 @@ def draw(
 ) -> list[tf.Tensor]:
     """Independent draws of `noise`, of the given static shapes.
 
-    One flat draw is cut into pieces: many small variables cost as much as one
-    large one.
+    One flat draw is cut: many small variables cost as much as one large one.
 
     Args:
         noise: The density of every coordinate.
@@ -28,8 +27,8 @@ def draw(
     Returns:
         One float32 tensor for each shape.
     """
-    values = noise.sample([total_size(shapes)], seed)
-    return cut(values if factor is None else factor * values, shapes)
+    pieces = noise.sample_pieces(total_size(shapes), seed)
+    return cut(pieces if factor is None else [factor * one for one in pieces], shapes)
 
 
 def draw_at(
@@ -46,13 +45,37 @@ def total_size(shapes: Sequence[Any]) -> int:
     return sum(math.prod(tuple(shape)) for shape in shapes)
 
 
-def cut(flat: tf.Tensor, shapes: Sequence[Any]) -> list[tf.Tensor]:
-    """One vector as tensors of the given static shapes."""
+def cut(
+    vector: tf.Tensor | Sequence[tf.Tensor], shapes: Sequence[Any]
+) -> list[tf.Tensor]:
+    """One vector, which may come in pieces, as tensors of the given static shapes."""
     shapes = [tuple(shape) for shape in shapes]
     sizes = [math.prod(shape) for shape in shapes]
+    pieces = list(vector) if isinstance(vector, (list, tuple)) else [vector]
+    whole = tf.split(pieces[0], sizes) if len(pieces) == 1 else _cut(pieces, sizes)
+    return [tf.reshape(one, shape) for one, shape in zip(whole, shapes, strict=True)]
+
+
+def _cut(pieces: Sequence[tf.Tensor], sizes: Sequence[int]) -> list[tf.Tensor]:
+    """Vectors of these sizes from pieces that end anywhere."""
+    parts: list[list[tf.Tensor]] = [[] for _ in sizes]
+    missing, number = list(sizes), 0
+    for piece in pieces:
+        left, lengths, owners = piece.shape[0], [], []
+        while left:
+            if not missing[number]:
+                number += 1
+                continue
+            lengths.append(min(left, missing[number]))
+            owners.append(number)
+            missing[number] -= lengths[-1]
+            left -= lengths[-1]
+        for owner, part in zip(owners, tf.split(piece, lengths), strict=True):
+            parts[owner].append(part)
+    assert not any(missing)
     return [
-        tf.reshape(piece, shape)
-        for piece, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+        part[0] if len(part) == 1 else tf.concat([*part, tf.zeros([0])], axis=0)
+        for part in parts
     ]
 
 

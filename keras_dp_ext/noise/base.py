@@ -105,3 +105,12 @@ class Noise(ScaledNoise, Value, abc.ABC):
         standard = self._standard_sample(shape, seed)
         # A product with 1 would be one more copy of a draw as large as the model.
         return standard if self.scale == 1.0 else self.scale * standard
+
+    def sample_pieces(self, count: int, seed: tf.Tensor) -> list[tf.Tensor]:
+        """`sample([count], seed)`, cut into vectors that are drawn one after the other.
+
+        Args:
+            count: How many coordinates.
+            seed: `int32[2]`.
+        """
+        return [self.sample([count], seed)]

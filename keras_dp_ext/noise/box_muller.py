@@ -22,6 +22,39 @@ _LEAST_PAIRS = 2**15
 # axis of a round length; of an axis that threads share, only if their number divides it.
 _WIDTH = 512
 
+# A longer draw is made in pieces of up to 16 MB: no two copies of a large model's noise
+# need be in memory.
+_MOST_ROWS = 2**12
+
+
+def normals_in_pieces(count: int, seed: tf.Tensor) -> list[tf.Tensor]:
+    """The first `count` of `normals`, as vectors to be joined one behind the other.
+
+    The same words: each piece goes on where the one before ends. One is drawn after the
+    other, so that the first is used up before the last is there.
+
+    Args:
+        count: How many normals.
+        seed: `int32[2]`.
+    """
+    import tensorflow as tf
+
+    pairs = (count + 1) // 2
+    rows = -(-pairs // _WIDTH)
+    if rows <= _MOST_ROWS or not _can_compile():
+        return [normals(pairs, seed)[:count]]
+    # Pieces of one size are compiled once.
+    each = -(-rows // -(-rows // _MOST_ROWS))
+    number = -(-rows // each)
+    philox.check_size(number * each * _WIDTH)
+    pieces: list[tf.Tensor] = []
+    for piece in range(number):
+        with tf.control_dependencies(pieces[-1:]):
+            key = tf.identity(seed)
+        pieces.append(_compiled_normals(key, each, piece * each))
+    pieces[-1] = pieces[-1][: count - 2 * _WIDTH * each * (number - 1)]
+    return pieces
+
 
 def normals(pairs: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Independent standard normals as float32, the coordinates of a point side by side.
@@ -38,10 +71,16 @@ def normals(pairs: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     import tensorflow as tf
 
     if isinstance(pairs, int) and pairs >= _LEAST_PAIRS and _can_compile():
-        packed = _compiled()(seed, -(-pairs // _WIDTH))
-        return tf.reshape(tf.bitcast(packed, tf.float32), [-1])
+        return _compiled_normals(seed, -(-pairs // _WIDTH), 0)
     high, low, turn, _ = philox.blocks_by_kernel(pairs, seed)
     return tf.reshape(tf.stack(points(high, low, turn), axis=-1), [-1])
+
+
+def _compiled_normals(seed: tf.Tensor, rows: int, first_row: int) -> tf.Tensor:
+    import tensorflow as tf
+
+    packed = _compiled()(seed, _word(first_row * _WIDTH), rows)
+    return tf.reshape(tf.bitcast(packed, tf.float32), [-1])
 
 
 def points(
@@ -82,14 +121,14 @@ def _compiled() -> tf.types.experimental.PolymorphicFunction:
     return tf.function(_packed_points, jit_compile=True, autograph=False)
 
 
-def _packed_points(seed: tf.Tensor, rows: int) -> tf.Tensor:
-    """`uint64[rows, _WIDTH]`: the bits of two float32.
+def _packed_points(seed: tf.Tensor, first: tf.Tensor, rows: int) -> tf.Tensor:
+    """`uint64[rows, _WIDTH]`: the bits of two float32, from block number `first` on.
 
     As one tensor, because XLA would make the words anew for each of two results.
     """
     import tensorflow as tf
 
-    high, low, turn, _ = philox.blocks([rows, _WIDTH], seed)
+    high, low, turn, _ = philox.blocks([rows, _WIDTH], seed, first)
     radius = _radius(high, low)
     cosine, sine = _cosine_and_sine(turn)
     first, second = (

@@ -60,6 +60,14 @@ class Gaussian(Noise):
             flat = tf.reshape(tf.stack(box_muller.points(*words)), [-1])
         return tf.reshape(flat[:count], shape)
 
+    def sample_pieces(self, count: int, seed: tf.Tensor) -> list[tf.Tensor]:
+        import tensorflow as tf
+
+        if uniform.float_dtype() != tf.float32:
+            return super().sample_pieces(count, seed)
+        pieces = box_muller.normals_in_pieces(count, seed)
+        return pieces if self.scale == 1.0 else [self.scale * one for one in pieces]
+
     @property
     def _standard_fisher_information(self) -> float:
         return 1.0

@@ -20,12 +20,25 @@ _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 
 
-def blocks(shape: Sequence[int], seed: tf.Tensor) -> list[tf.Tensor]:
+def check_size(size: int) -> None:
+    """Refuses a draw whose counter would start again: the same noise twice."""
+    if size >= 2**31:
+        raise ValueError(
+            "Argument `shape` must have fewer than 2**31 coordinates. "
+            f"Received: {size} coordinates"
+        )
+
+
+def blocks(
+    shape: Sequence[int], seed: tf.Tensor, first: tf.Tensor | None = None
+) -> list[tf.Tensor]:
     """Four independent words for each coordinate, in ops that XLA can fuse.
 
     Args:
         shape: Static shape, of fewer than 2**31 coordinates.
         seed: `int32[2]`.
+        first: `uint32`, the number of the first block; 0 by default. Blocks of one seed
+            must end below number 2**31 (`check_size`).
 
     Returns:
         Four `uint32` tensors of this shape.
@@ -33,16 +46,13 @@ def blocks(shape: Sequence[int], seed: tf.Tensor) -> list[tf.Tensor]:
     import tensorflow as tf
 
     size = math.prod(shape)
-    if size >= 2**31:
-        # A counter that starts again would draw the same noise twice.
-        raise ValueError(
-            "Argument `shape` must have fewer than 2**31 coordinates. "
-            f"Received: shape={tuple(shape)}"
-        )
+    check_size(size)
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=unsigned(seed))
     # TensorFlow's counters start at 64 zeros, to which the number of the block is added,
     # and 64 bits that belong to the seed.
     number = tf.reshape(tf.cast(tf.range(size), tf.uint32), shape)
+    if first is not None:
+        number += first
     of_seed = [tf.fill(shape, half) for half in _halves(counter[1])]
     return encrypt([number, tf.zeros_like(number), *of_seed], _halves(key[0]))
 

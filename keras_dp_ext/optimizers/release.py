@@ -172,7 +172,10 @@ class Release:
             noise = self._draw_secure(words, shapes, seed, step)
         else:
             seed = self._noise_source.seed()
-            noise = self._mechanism.draw_noise(shapes, seed, step)
+            # Not before the sums are there: what they are made of is freed by then.
+            with tf.control_dependencies(list(sums)):
+                late = tf.identity(seed)
+            noise = self._mechanism.draw_noise(shapes, late, step)
         kept = [seed, *noise] if remembers else []
         if self.accumulation_steps == 1:
             return noise, kept

@@ -84,15 +84,19 @@ class GradientTrials:
             trial = self._trial()
             if trial.is_finite():
                 self._check_sums(trial)
+                is_blind = self._is_blind(trial)
+                trial.keep_only_row()
                 self._check_norms(trial)
-                if not self._is_blind(trial):
+                if not is_blind:
                     return True
+            del trial  # Its results are as large as the model, several times.
             trial = self._trial_near_by()
         except REFUSALS:
             return False
         if trial is None:
             return False
         self._check_sums(trial)
+        trial.keep_only_row()
         self._check_norms(trial)
         return True
 
@@ -145,7 +149,7 @@ class GradientTrials:
         self._compare(trial, trial.plain, trial.weighted, "sum over the batch")
 
     def _check_norms(self, trial: Trial) -> None:
-        for number in range(len(trial.plain().norms_squared)):
+        for number in range(len(trial.norms_squared())):
             self._compare_norm(trial, number)
 
     def _compare(self, trial: Trial, by_rules: Any, ordinary: Any, what: str) -> None:
@@ -240,7 +244,7 @@ class GradientTrials:
             weight: By what it was multiplied.
         """
         truth = trial.single(double).truth if truth is None else truth
-        norm = float(np.sqrt(trial.plain(double).norms_squared[number][trial.row]))
+        norm = float(np.sqrt(trial.norms_squared(double)[number][trial.row]))
         scales = self._functions.scales_of(trial.scales)[number]
         squares = [
             agreement.sum_of_squares(truth[place], scales[place])

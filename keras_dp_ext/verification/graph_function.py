@@ -27,7 +27,12 @@ class GraphFunction:
     Args:
         inputs: Tensors of the graph in whose place other values will be given.
         outputs: Tensors of the same graph.
+
+    Attributes:
+        definition: The FunctionDef.
     """
+
+    definition: function_pb2.FunctionDef
 
     def __init__(self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]):
         self.inputs, self.outputs = list(inputs), list(outputs)
@@ -43,11 +48,13 @@ class GraphFunction:
         arguments = [*self.inputs, *self.captured]
         self._name = f"Probe_{next(_numbers)}"
         try:
-            tf_internals.define_function(self._name, body, arguments, self.outputs)
+            self.definition = tf_internals.define_function(
+                self._name, body, arguments, self.outputs
+            )
         except tf.errors.InvalidArgumentError:
             # An op waits for another one that is not among the ancestors.
             copies = _Copies(body, arguments)
-            tf_internals.define_function(
+            self.definition = tf_internals.define_function(
                 self._name,
                 copies.ops,
                 copies.of(arguments),
@@ -55,10 +62,6 @@ class GraphFunction:
             )
         self._dtypes = [tensor.dtype for tensor in self.outputs]
         self._double: str | None = None
-
-    @property
-    def definition(self) -> function_pb2.FunctionDef:
-        return tf_internals.function_definition(self._name)
 
     def __call__(
         self,

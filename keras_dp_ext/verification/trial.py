@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_dp_ext.verification import scratch_memory
 from keras_dp_ext.verification.agreement import difference, largest
 from keras_dp_ext.verification.probe_functions import GradientResult, ProbeFunctions
 
@@ -54,6 +55,8 @@ class Trial:
         powers[[row, heaviest]] = powers[[heaviest, row]]
         self.r = powers * generator.choice([-1, 1], rows).astype(np.float32)
         self._results: dict[tuple[str, bool], GradientResult] = {}
+        self._norms: dict[bool, list[np.ndarray]] = {}
+        self._row: Callable[[], list[np.ndarray] | None] = self._visible_row
         self.scales = functions.draw_scales(generator)
 
     def _run(
@@ -69,31 +72,53 @@ class Trial:
         )
 
     def _once(
-        self, what: str, weights: Any, coefficients: Any, double: bool
+        self, what: str, weights: Any, coefficients: Any, double: bool, *unused: str
     ) -> GradientResult:
+        """The result of a run, without those of its parts that nobody asks for: each is
+        as large as the model."""
         if (what, double) not in self._results:
-            self._results[what, double] = self._run(weights, coefficients, double)
+            result = self._run(weights, coefficients, double)
+            without: dict[str, Any] = {name: [] for name in unused}
+            self._results[what, double] = dataclasses.replace(result, **without)
         return self._results[what, double]
 
     def plain(self, double: bool = False) -> GradientResult:
-        """Sums with coefficients `r`, norms."""
+        """Sums with coefficients `r`, norms; no ordinary gradient."""
         if ("plain", double) not in self._results:
-            result = self._run(self._ones, self.r, double)
-            # Nobody asks for its ordinary gradient, which is as large as the model.
-            self._results["plain", double] = dataclasses.replace(result, truth=[])
+            result = self._once("plain", self._ones, self.r, double, "truth")
+            # They wait for the ordinary gradient, of another run.
+            sums = [list(map(scratch_memory.copied, one)) for one in result.sums]
+            self._results["plain", double] = dataclasses.replace(result, sums=sums)
+            self._norms[double] = result.norms_squared
         return self._results["plain", double]
+
+    def norms_squared(self, double: bool = False) -> list[np.ndarray]:
+        """`[rows]` for each time that norms were asked for."""
+        if double not in self._norms:
+            self.plain(double)
+        return self._norms[double]
 
     def weighted(self, double: bool = False) -> GradientResult:
         """The ordinary gradient with weights `r`; of the sums, one row only."""
         return self._once("weighted", self.r, self._alone, double)
 
     def picked(self, double: bool = False) -> GradientResult:
-        """The sum with a coefficient for one row only."""
-        return self._once("picked", self._ones, self._alone, double)
+        """The sum with a coefficient for one row only; no ordinary gradient."""
+        return self._once("picked", self._ones, self._alone, double, "truth")
 
     def single(self, double: bool = False) -> GradientResult:
-        """The ordinary gradient of one row."""
-        return self._once("single", self._alone, self._ones, double)
+        """The ordinary gradient of one row; no sums."""
+        return self._once("single", self._alone, self._ones, double, "sums")
+
+    def keep_only_row(self) -> None:
+        """Frees all results but those that norms are compared with.
+
+        Others are computed again if they are asked for.
+        """
+        row = self._visible_row()
+        self._results.clear()
+        row = None if row is None else list(map(scratch_memory.copied, row))
+        self._row = lambda: row
 
     def row_by_rules(self) -> list[np.ndarray] | None:
         """`r` times the gradient of the row as the rules sum it up, without a run.
@@ -102,6 +127,9 @@ class Trial:
         the right sum for weights `r` give each row its own gradient. `None` where the
         row is so small a part of a sum that an error of it might not have shown.
         """
+        return self._row()
+
+    def _visible_row(self) -> list[np.ndarray] | None:
         result = self.weighted()
         pairs = list(zip(result.sums[0], result.truth, strict=True))
         if any(largest(row) < _VISIBLE * largest(total) for row, total in pairs):
@@ -120,4 +148,7 @@ class Trial:
         return max(difference(a[place] / 3, b[place]) for a, b in pairs)
 
     def is_finite(self) -> bool:
+        # First what keeps the sums only: of the other one's results, those that are as
+        # large as the model are then the last to come.
+        self.plain()
         return self.weighted().is_finite()

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext.verification import scratch_memory
 from keras_dp_ext.verification.graph_function import as_floats
 
 
@@ -140,8 +141,9 @@ def _perturbed(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
 
 def _redrawn(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
     old = as_floats(value)
+    drawn = scratch_memory.empty(old.shape)
     # Uniform numbers are drawn faster than normal ones.
-    drawn = generator.random(old.shape, np.float32)
+    generator.random(out=drawn, dtype=np.float32)
     if old.size and old.min() >= 0.0 and old.max() > 0.0:
         # All positive: a gain or a variance, which must remain so.
         drawn += 0.5
@@ -149,7 +151,7 @@ def _redrawn(value: tf.Tensor, generator: np.random.Generator) -> tf.Tensor:
         size = np.float32(math.sqrt(3) * _usual_size(old.shape))
         drawn *= 2 * size
         drawn -= size
-    return tf.constant(drawn, value.dtype)
+    return tf.cast(scratch_memory.as_tensor(drawn), value.dtype)
 
 
 def _usual_size(shape: Any) -> float:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from scipy import stats
 
 import keras_dp_ext as dp
+from keras_dp_ext.mechanisms import model_noise
 from keras_dp_ext.noise import box_muller, philox
 
 PAIRS = 1_000_003  # No multiple of anything that threads or vectors like.
@@ -97,9 +98,14 @@ def test_cosine_and_sine_are_right_for_every_angle():
     np.testing.assert_allclose(sine, np.sin(angle), atol=1.5e-7)
 
 
+@pytest.mark.parametrize("in_pieces", [False, True], ids=["whole", "pieces"])
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
-def test_an_attacker_who_sees_all_updates_of_fit_finds_nothing_but_noise(jit_compile):
+def test_an_attacker_who_sees_all_updates_of_fit_finds_nothing_but_noise(
+    jit_compile, in_pieces, monkeypatch
+):
     """Normal, independent between variables and steps, and never the same twice."""
+    if in_pieces:
+        monkeypatch.setattr(box_muller, "_MOST_ROWS", 16)
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [keras.Input([300]), keras.layers.Dense(301), keras.layers.Dense(300)]
@@ -139,6 +145,38 @@ def test_an_attacker_who_sees_all_updates_of_fit_finds_nothing_but_noise(jit_com
     for number, update in enumerate(updates):
         for other in updates[:number]:
             assert np.mean(np.isclose(update, other, rtol=0, atol=1e-5)) < 1e-3
+
+
+@pytest.mark.parametrize("count", [2**17, 2**17 + 1, 150_001, 16 * 1024 + 1])
+def test_a_draw_in_pieces_is_the_same_draw(count, monkeypatch):
+    """Each goes on where the one before ends: no word is used twice, none left out."""
+    seed = tf.constant([41, -43])
+    with monkeypatch.context() as patch:
+        patch.setattr(box_muller, "_LEAST_PAIRS", 1)
+        whole = box_muller.normals((count + 1) // 2, seed)[:count].numpy()
+    monkeypatch.setattr(box_muller, "_MOST_ROWS", 16)
+    pieces = box_muller.normals_in_pieces(count, seed)
+    assert len(pieces) == -(-count // (16 * 1024))
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    _, repeats = np.unique(np.concatenate(pieces), return_counts=True)
+    assert repeats.max() < 5  # Float32 has few numbers, a repeated piece thousands.
+
+
+def test_variables_are_cut_from_pieces_that_end_anywhere(monkeypatch):
+    shapes = [(3, 5), (0, 4), (300, 301), (7,), (1,), (100, 300), (), (64, 64)]
+    noise, seed = dp.noise.Gaussian(0.5), tf.constant([1, 2])
+    whole = model_noise.draw(noise, shapes, seed, 3.0)
+    monkeypatch.setattr(box_muller, "_MOST_ROWS", 16)
+    assert len(noise.sample_pieces(2**17, seed)) > 1
+    pieces = tf.function(lambda: model_noise.draw(noise, shapes, seed, 3.0))()
+    for one, other, shape in zip(whole, pieces, shapes, strict=True):
+        assert one.shape == other.shape == shape
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_a_draw_in_pieces_whose_counter_would_start_again_is_refused():
+    with pytest.raises(ValueError, match="fewer than"):
+        box_muller.normals_in_pieces(2**32, tf.constant([1, 2]))
 
 
 def test_two_draws_of_the_same_size_share_the_compiled_loop():

@@ -48,6 +48,20 @@ def test_they_are_the_words_of_tensorflow(seed, jit_compile):
     np.testing.assert_array_equal(tf.reshape(by_kernel, [30, 33, 4]), expected)
 
 
+@pytest.mark.parametrize("first", [0, 1, 600, 2**31 - 1])
+def test_blocks_from_a_later_number_on_are_those_of_the_counter(first):
+    """The bijection of the counter itself: key and upper half are those of the seed."""
+    seed = tf.constant([7, -11])
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=philox.unsigned(seed))
+    upper, key = philox._halves(counter[1]), philox._halves(key[0])
+    drawn = philox.blocks([2, 3], seed, tf.constant(first, tf.uint32))
+    for place in range(6):
+        number = tf.constant(first + place, tf.uint32)
+        expected = philox.encrypt([number, tf.constant(0, tf.uint32), *upper], key)
+        found = [np.ravel(words)[place] for words in drawn]
+        assert found == [int(word) for word in expected]
+
+
 def test_no_block_comes_twice_for_the_numbers_of_many_steps():
     """Seeds as `NoiseSource` makes them: one key, ascending numbers."""
     drawn = tf.function(philox.blocks, jit_compile=True, autograph=False)
