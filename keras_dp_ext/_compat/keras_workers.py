@@ -1,14 +1,16 @@
-"""Makes `model.fit` work under `tf.distribute.MultiWorkerMirroredStrategy`.
+"""Makes `model.fit` work on several workers, and on replicas with unequal shares.
 
 In Keras 3.10 to 3.15 it fails there before the first step, with any optimizer, in two
 places of `keras/src/backend/tensorflow/trainer.py` (docs/upstream.md):
 
-1. `_maybe_symbolic_build` reduces a batch over the workers to learn its shapes, and its
-   values stay distributed: "Attempt to convert a value (PerReplica...) ...".
+1. `_maybe_symbolic_build` reduces a batch over the replicas to learn its shapes. On
+   several workers its values stay distributed: "Attempt to convert a value
+   (PerReplica...) ..."; where 16 rows are shared by three replicas, they have no sum:
+   "Inputs to operation AddN ... must have the same size and shape".
 2. `reduce_per_replica` takes means of scalar logs along axis 0: "Invalid reduction
-   dimension 0 for input with 0 dimensions".
+   dimension 0 for input with 0 dimensions", on several workers only.
 
-`mend_fit` replaces both, in a process that is one of several workers and nowhere else.
+`mend_fit` replaces both, where there are several workers or replicas and nowhere else.
 A Keras whose functions have other names or arguments is an `IncompatibleVersionError`.
 """
 
@@ -27,12 +29,13 @@ _MENDED = "_keras_dp_ext_mended"
 
 
 def mend_fit() -> None:
-    """Mends `fit`, `evaluate` and `train_on_batch`, if there are several workers.
+    """Mends `fit`, `evaluate` and `train_on_batch`, if there are several replicas.
 
     Relies on `TensorFlowTrainer._maybe_symbolic_build(iterator, data_batch)` and
     `reduce_per_replica(values, strategy, reduction)` of its module (Keras 3.10).
     """
-    if tf_workers.this_worker().count == 1:
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if tf_workers.this_worker().count == 1 and replicas == 1:
         return
     from keras.src.backend.tensorflow import trainer
 
@@ -60,7 +63,7 @@ def _with_arguments(owner: Any, name: str, arguments: list[str]) -> Any:
 def _mended_build(original: Any) -> Any:
     def build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         strategy = self.distribute_strategy
-        if iterator is None or not _has_several_workers(strategy):
+        if iterator is None or strategy.num_replicas_in_sync == 1:
             original(self, iterator=iterator, data_batch=data_batch)
             return
         for _, _, batches in iterator:
@@ -75,7 +78,7 @@ def _mended_build(original: Any) -> Any:
 
 def _mended_reduce(original: Any) -> Any:
     def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
-        if reduction not in ("auto", "mean") or not _has_several_workers(strategy):
+        if reduction not in ("auto", "mean") or not has_several_workers(strategy):
             return original(values, strategy, reduction)
         return keras.tree.map_structure(
             lambda value: strategy.reduce("MEAN", value, axis=None), values
@@ -85,7 +88,8 @@ def _mended_reduce(original: Any) -> Any:
     return reduce_per_replica
 
 
-def _has_several_workers(strategy: Any) -> bool:
+def has_several_workers(strategy: Any) -> bool:
+    """Whether a strategy trains on several processes, and this is one of them."""
     several = tf_workers.this_worker().count > 1
     return several and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 

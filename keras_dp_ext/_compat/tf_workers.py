@@ -7,6 +7,7 @@ service, by which workers find out that another one has died, keeps short texts 
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import tensorflow as tf
@@ -44,6 +45,22 @@ def this_worker() -> Worker:
     if (server.job_name, server.task_index) not in tasks:
         return Worker(0, 1)  # An evaluator, which trains by itself if at all.
     return Worker(tasks.index((server.job_name, server.task_index)), len(tasks))
+
+
+def exchange(
+    worker: Worker, name: str, told: dict[str, Any], seconds: float
+) -> list[dict[str, Any] | None]:
+    """What all workers tell under a name, in their order; this one tells `told`.
+
+    Args:
+        worker: This one.
+        name: Used once, by all workers.
+        told: Must be fit for JSON.
+        seconds: How long to wait for another worker; `None` is in its place then.
+    """
+    tell(f"{name}/{worker.index}", json.dumps(told))
+    heard = (hear(f"{name}/{index}", seconds) for index in range(worker.count))
+    return [None if text is None else json.loads(text) for text in heard]
 
 
 def tell(name: str, text: str) -> None:

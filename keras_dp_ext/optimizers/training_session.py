@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_dp_ext._compat import keras_internals
 from keras_dp_ext._fit_context import FitContext, find_fit
@@ -17,6 +18,7 @@ from keras_dp_ext.accounting.of_model import record_layers_of
 from keras_dp_ext.data.sampling.lots import check_shared, sampling_of_lots
 from keras_dp_ext.optimizers.another_thread import in_another_thread
 from keras_dp_ext.optimizers.lot_size import declared_lot
+from keras_dp_ext.optimizers.same_start import begins_with_others, check_same_start
 from keras_dp_ext.optimizers.shared_lot import most_releases_per_lot
 
 
@@ -43,8 +45,28 @@ def begin_session(optimizer: Any, context: FitContext | None) -> None:
             in_another_thread(lambda: _begin_pass(optimizer, context))
         return
     check_shared(context)
+    _check_compilation(context)
+    if begins_with_others(_strategy(context)):
+        in_another_thread(lambda: check_same_start(optimizer))
     state.session = weakref.ref(session)
     in_another_thread(lambda: _enter_session(optimizer, context, session))
+
+
+def _strategy(context: FitContext | None) -> tf.distribute.Strategy:
+    if context is None:
+        return tf.distribute.get_strategy()
+    return context.model.distribute_strategy
+
+
+def _check_compilation(context: FitContext | None) -> None:
+    """Refuses XLA on several replicas, which TensorFlow refuses late and in riddles."""
+    replicas = _strategy(context).num_replicas_in_sync
+    if context is not None and context.model.jit_compile and replicas > 1:
+        raise ValueError(
+            "TensorFlow cannot compile a training step of Keras on several replicas or "
+            'workers. Compile the model with `jit_compile="auto"`. Received: '
+            f"jit_compile=True with {replicas} replicas"
+        )
 
 
 def _enter_session(optimizer: Any, context: FitContext | None, session: Any) -> None:

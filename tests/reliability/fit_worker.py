@@ -1,6 +1,8 @@
 """One of two workers of `test_workers.py`: draws lots, tries attacks, trains with `fit`."""
 
+import contextlib
 import json
+import pathlib
 import sys
 
 import numpy as np
@@ -100,6 +102,28 @@ def stated():
     fit_on(*data(64), batch_size=16, callbacks=[accountant])
 
 
+def other_weights():
+    """A backup that one worker alone has loaded."""
+    model = compiled()
+    model.set_weights([(1 + INDEX) * value for value in model.get_weights()])
+    model.fit(fit_lots(), verbose=0)
+
+
+def other_ledger():
+    """A worker that knows of less than was released would state a lower epsilon."""
+    model = compiled()
+    if INDEX == 0:
+        claim = dp.accounting.Claim(dp.accounting.GaussianRelease(1.0))
+        model.optimizer.ledger.add(claim, dp.accounting.Poisson(0.1), 5)
+    model.fit(fit_lots(), verbose=0)
+
+
+def compiled_by_xla():
+    model = compiled()
+    model.jit_compile = True
+    model.fit(fit_lots(), verbose=0)
+
+
 ATTACKS = {
     "other order": other_order,
     "other seed": other_seed,
@@ -111,6 +135,9 @@ ATTACKS = {
     "stated": stated,
     "without sharding": without_sharding,
     "train_on_batch": lambda: compiled().train_on_batch(*data(16)),
+    "other weights": other_weights,
+    "other ledger": other_ledger,
+    "compiled by XLA": compiled_by_xla,
     "one looks before": one_looks_before,
 }
 
@@ -129,6 +156,37 @@ def train(**arguments) -> dict:
     }
 
 
+class Cut(keras.callbacks.Callback):
+    """Ends the process, as far as the training can tell, when an epoch begins."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise InterruptedError
+
+
+def resumed(folder: str) -> dict:
+    """A training that is cut off and goes on, on the backup of the first worker."""
+    released = []
+    for further in ([Cut()], []):
+        model = compiled()
+        backup = dp.callbacks.AtomicBackup(f"{folder}/of worker {INDEX}")
+        note = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs, model=model: released.append(
+                [epoch, int(model.optimizer.releases.numpy())]
+            )
+        )
+        accountant = dp.callbacks.PrivacyAccountant(delta=1e-5)
+        callbacks = [backup, note, accountant, *further]
+        with contextlib.suppress(InterruptedError):
+            model.fit(fit_lots(), epochs=3, verbose=0, callbacks=callbacks)
+    return {
+        "weights": [float(w) for v in model.get_weights() for w in np.ravel(v)],
+        "epochs and releases": released,
+        "epsilon": model.optimizer.ledger.epsilon(delta=1e-5),
+        "left": sorted(p.name for p in pathlib.Path(folder).glob("of*/*")),
+    }
+
+
 def plain_keras() -> list[float]:
     with STRATEGY.scope():
         model = dense_model()
@@ -141,6 +199,7 @@ def main(path: str) -> None:
         "rows": {name: rows_of_epochs(make()) for name, make in LOTS.items()},
         "trained": train(),
         "trained in lots": train(gradient_accumulation_steps=2),
+        "resumed": resumed(f"{path} backups"),
         "plain": plain_keras(),
         "errors": {name: refused(attack) for name, attack in ATTACKS.items()},
     }

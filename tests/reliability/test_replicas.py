@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from reliability_models import data, dense_model
-from two_workers import run_two_workers
+from run_workers import run_workers
 
 import keras_dp_ext as dp
 
@@ -92,7 +92,7 @@ def test_microbatches_are_counted_over_all_replicas(mirrored):
 
 def test_two_workers_release_what_one_device_releases(tmp_path):
     results = [tmp_path / f"{index}.npz" for index in range(2)]
-    run_two_workers("worker.py", results, timeout=400)
+    run_workers("worker.py", results, timeout=400)
     first, second = map(np.load, results)
     for name in ("DPSGD", "EncodedSGD"):
         np.testing.assert_array_equal(first[name], second[name])

@@ -13,7 +13,7 @@ import tempfile
 import numpy as np
 import pytest
 from reliability_models import data, dense_model
-from two_workers import run_two_workers
+from run_workers import run_workers
 
 import keras_dp_ext as dp
 
@@ -41,7 +41,7 @@ def two_workers():
     """What both workers found; they run once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
         results = [pathlib.Path(folder, f"{index}.json") for index in range(2)]
-        run_two_workers("fit_worker.py", results, timeout=900)
+        run_workers("fit_worker.py", results, timeout=900)
         return [json.loads(result.read_text()) for result in results]
 
 
@@ -82,6 +82,9 @@ def test_lots_without_a_seed_are_not_those_of_another_training():
         "stated": "agreed on",
         "train_on_batch": "agreed on",
         "without sharding": "auto_shard_policy",
+        "other weights": "other weights",
+        "other ledger": "other ledger",
+        "compiled by XLA": "cannot compile",
     }.items(),
 )
 def test_what_could_hold_an_example_twice_is_refused(attack, message):
@@ -117,6 +120,15 @@ def test_fit_on_two_workers_releases_what_one_device_releases(steps):
     assert first["releases"] == second["releases"] == 8
     assert first["epsilon"] == second["epsilon"] == alone["epsilon"]
     np.testing.assert_allclose(first["loss"], second["loss"])
+
+
+def test_workers_go_on_from_the_backup_of_the_first_one():
+    first, second = (worker["resumed"] for worker in two_workers())
+    assert first["weights"] == second["weights"]
+    assert first["epochs and releases"] == second["epochs and releases"]
+    assert first["epochs and releases"] == [[0, 0], [1, 4], [2, 8], [2, 8]]
+    assert first["epsilon"] == second["epsilon"]
+    assert first["left"] == second["left"] == []
 
 
 def test_plain_optimizers_fit_too_once_a_private_one_was_made():

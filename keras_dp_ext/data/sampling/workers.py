@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -85,19 +84,17 @@ class Agreement:
             _require_equal("lots", [each["lots"] for each in told])
             yield block
 
-    def _exchange(self, name: str, told: dict[str, Any]) -> list[dict[str, Any]]:
+    def _exchange(self, name: str, told: dict[str, Any]) -> list[Any]:
         """What all workers say, in their order; this one says `told`."""
-        tf_workers.tell(f"{self._name}/{name}/{self._worker.index}", json.dumps(told))
-        heard = []
-        for index in range(self._worker.count):
-            text = tf_workers.hear(f"{self._name}/{name}/{index}", PATIENCE_SECONDS)
-            if text is None:
-                raise ValueError(
-                    f"Worker {index} did not draw the lots that worker "
-                    f"{self._worker.index} waits for. All workers must make the same "
-                    "samplers, and go through them equally often."
-                )
-            heard.append(json.loads(text))
+        heard = tf_workers.exchange(
+            self._worker, f"{self._name}/{name}", told, PATIENCE_SECONDS
+        )
+        if None in heard:
+            raise ValueError(
+                f"Worker {heard.index(None)} did not draw the lots that worker "
+                f"{self._worker.index} waits for. All workers must make the same "
+                "samplers, and go through them equally often."
+            )
         return heard
 
 
