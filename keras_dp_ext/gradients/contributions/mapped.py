@@ -49,6 +49,10 @@ class Mapped(Contribution):
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return self._sum_map(self._inner.weighted_sum(coefficients))
 
+    @property
+    def checked_factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
+        return None if self._scale_map is None else self._inner.checked_factors
+
     def finite_rows(self) -> tf.Tensor:
         if self._scale_map is not None:
             return self._inner.finite_rows()
@@ -60,10 +64,10 @@ class Mapped(Contribution):
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return self._over(self._inner.map_factors(change))
 
-    def sanitized(self, finite: tf.Tensor) -> Contribution:
+    def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:
-            return self._built.sanitized(finite)
-        return self._over(self._inner.sanitized(finite))
+            return self._built.sanitized(zeroed)
+        return self._over(self._inner.sanitized(zeroed))
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if "_built" in self.__dict__:
