@@ -27,8 +27,28 @@ _canaries: set[tf.Operation] = set()
 
 # Larger ones are rare, and comparing them would take longer than a second op.
 _LARGEST_SHARED = 256
-_constants: contextvars.ContextVar[dict[Any, tf.Operation] | None]
-_constants = contextvars.ContextVar("_constants", default=None)
+
+# What only rearranges numbers. Not `Identity`, which is made to be told apart.
+_REARRANGE = frozenset({"ExpandDims", "Reshape", "Shape", "StridedSlice"})
+
+# What is shared where it is about integers or booleans: sizes, places, masks.
+_ARITHMETIC = frozenset(
+    {
+        "AddV2",
+        "Cast",
+        "ConcatV2",
+        "FloorDiv",
+        "Maximum",
+        "Minimum",
+        "Mul",
+        "Neg",
+        "Pack",
+        "Range",
+        "Sub",
+    }
+)
+_shared: contextvars.ContextVar[dict[Any, tf.Operation] | None]
+_shared = contextvars.ContextVar("_shared", default=None)
 
 
 def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
@@ -44,8 +64,8 @@ def observe_new_ops(observer: Callable[[tf.Operation], None]) -> None:
 
             @functools.wraps(create)
             def create_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
-                known = _constants.get()
-                key = None if known is None else _key_of_constant(self, args, kwargs)
+                known = _shared.get()
+                key = None if known is None else _key(self, *args, **kwargs)
                 if key is not None and key in known:
                     return known[key]
                 op = create(self, *args, **kwargs)
@@ -79,39 +99,78 @@ def require_observed(graph: Any) -> None:
 
 
 @contextlib.contextmanager
-def shared_constants() -> Iterator[None]:
-    """Equal small integers of one graph are one op inside of the `with`.
+def shared_ops() -> Iterator[None]:
+    """Equal small integers, and what rearranges equal tensors equally, are one op each.
 
-    A fifth of the ops of a private step are shapes and axes. TensorFlow would merge
-    them, too, but only after each has been made in Python and prepared by every one of
-    its passes. Floats are left alone: zeros may be there to be differentiated by, or
-    ones to be replaced, each for itself.
+    Inside of the `with`, in one graph. A fifth of the ops of a private step are shapes
+    and axes; factors are sliced, masked and reshaped again wherever they are used.
+    TensorFlow would merge them, too, but only after each has been made in Python and
+    prepared by every one of its passes. Floats are left alone: zeros may be there to be
+    differentiated by, or ones to be replaced, each for itself.
 
     On graphs whose ops are observed, and for this thread only, which traces for one
     replica.
     """
-    token = _constants.set({})
+    token = _shared.set({})
     try:
         yield
     finally:
-        _constants.reset(token)
+        _shared.reset(token)
 
 
-def _key_of_constant(graph: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What tells a constant from all others, or `None` where it is not to be shared.
+@contextlib.contextmanager
+def unshared_ops() -> Iterator[None]:
+    """Inside of it every op is made anew: a copied op stands for its original alone."""
+    token = _shared.set(None)
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
-    Relies on `Graph._device_function_stack` (2.16).
+
+def _key(
+    graph: Any,
+    op_type: str,
+    inputs: Any,
+    dtypes: Any = None,
+    input_types: Any = None,
+    name: Any = None,
+    attrs: dict[str, Any] | None = None,
+    *_: Any,
+    **__: Any,
+) -> Any:
+    """What tells an op from all others, or `None` where it is not to be shared.
+
+    Takes what `_create_op_internal` is given. Relies on
+    `Graph._device_function_stack` (2.16).
     """
-    if "Const" not in (*args[:1], kwargs.get("op_type")):
+    attrs = attrs or {}
+    if op_type == "Const":
+        if not _is_small_integer(attrs):
+            return None
+    elif op_type in _REARRANGE or op_type in _ARITHMETIC:
+        # A tensor from outside is replaced by a placeholder in here.
+        if any(getattr(tensor, "graph", None) is not graph for tensor in inputs):
+            return None
+        if op_type in _ARITHMETIC and not all(map(_counts, inputs)):
+            return None
+    else:
         return None
-    attributes = kwargs.get("attrs") or {}
-    if set(attributes) != {"value", "dtype"}:
-        return None
-    if not tf.as_dtype(attributes["dtype"].type).is_integer:
-        return None
-    if attributes["value"].ByteSize() > _LARGEST_SHARED:
-        return None
-    # A constant on one device would have to be sent to another one.
+    # An op on one device would have to be sent to another one.
     if list(require(graph, "_device_function_stack").peek_objs()):
         return None
-    return graph, attributes["value"].SerializeToString()
+    values = tuple((name, attrs[name].SerializeToString()) for name in sorted(attrs))
+    # The op that is kept keeps its inputs, and so their identities.
+    return graph, op_type, tuple(map(id, inputs)), values
+
+
+def _is_small_integer(attributes: dict[str, Any]) -> bool:
+    if set(attributes) != {"value", "dtype"}:
+        return False
+    if not tf.as_dtype(attributes["dtype"].type).is_integer:
+        return False
+    return attributes["value"].ByteSize() <= _LARGEST_SHARED
+
+
+def _counts(tensor: tf.Tensor) -> bool:
+    return tensor.dtype.is_integer or tensor.dtype.is_bool

@@ -24,7 +24,11 @@ from keras_dp_ext.gradients.joined import JoinedRows
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.packed import PackedContributions
 from keras_dp_ext.gradients.requests import ChunkLoop, GivenRows, Norms, WeightedSums
-from keras_dp_ext.gradients.row_tensors import zero_all_rows
+from keras_dp_ext.gradients.row_tensors import (
+    have_finite_products,
+    slice_all_rows,
+    zero_all_rows,
+)
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
 
 if TYPE_CHECKING:
@@ -39,6 +43,10 @@ _FEW_ELEMENTS, _MANY_ELEMENTS = 2**12, 2**21
 # A variable with a smaller part of the model's elements (1 in 16) is built: there is
 # little to save.
 _SMALL_SHARE = 16
+
+# Where all products together hold less of the elements, what is built decides how long
+# a step takes, and the other way to add them up only makes the graph larger.
+_LARGE_SHARE = 0.25
 
 
 class LazyGradients(PerExampleGradients):
@@ -117,7 +125,8 @@ class LazyGradients(PerExampleGradients):
         self, parts: Any, scales: Sequence[tf.Tensor | None] | None = None
     ) -> tf.Tensor:
         norms = tf.add_n(parts) if parts else tf.zeros([self._rows])
-        if scales is None:
+        if scales is None or "_finite" not in self.__dict__:
+            # No scale makes a row finite. One whose scaled norm overflows is left out.
             self.__dict__["_finite"] = tf.math.is_finite(norms)
         # A finite row whose scaled norm overflows is long, not short: 0 would let it
         # pass every clip.
@@ -154,20 +163,11 @@ class LazyGradients(PerExampleGradients):
         self, contributions: Sequence[Any]
     ) -> list[forms.Contribution | None]:
         """Without what is not finite; no copy where everything is."""
-        factors = []
-
-        def collect(factor: Any) -> Any:
-            factors.append(factor)
-            return factor
-
-        for contribution in contributions:
-            if contribution is not None:
-                contribution.summable(collect)
-        zeroed = iter(_with_zero_rows(factors, self._finite))
-        return [
-            contribution and contribution.summable(lambda _: next(zeroed))
-            for contribution in contributions
-        ]
+        return _with_all_factors(
+            contributions,
+            lambda one, change: one.summable(change),
+            lambda factors: _with_zero_rows(factors, self._finite),
+        )
 
     def sum_of(
         self,
@@ -245,12 +245,14 @@ class LazyGradients(PerExampleGradients):
         """Numbers of contributions that are better left unbuilt."""
         total = sum(shape.num_elements() for shape in self.shapes)
         least = max(_FEW_ELEMENTS, total // _SMALL_SHARE)
-        return [
+        found = [
             number
             for number, one in enumerate(self._contributions)
             if one.outer_shape is not None
             and least < math.prod(one.shape) <= _MANY_ELEMENTS
         ]
+        unbuilt = sum(math.prod(self._contributions[n].shape) for n in found)
+        return found if unbuilt > _LARGE_SHARE * total else []
 
     def _sum_of_chunks(
         self,
@@ -296,7 +298,8 @@ class LazyGradients(PerExampleGradients):
                 done - start, integers
             )
             sliced = [
-                one.sliced(start, chunk).of_at_most(most) for one in self._contributions
+                one.of_at_most(most)
+                for one in _sliced(self._contributions, start, chunk)
             ]
             given = rows_of(_finite_only(sliced, fresh), chunk)
             # The probe looks at products that the map may leave unbuilt.
@@ -331,6 +334,15 @@ class LazyGradients(PerExampleGradients):
         ]
 
 
+def _sliced(contributions: Sequence[Any], start: Any, size: Any) -> list[Any]:
+    """Rows `start .. start + size` only."""
+    return _with_all_factors(
+        contributions,
+        lambda one, change: one.map_factors(change),
+        lambda factors: slice_all_rows(factors, start, size),
+    )
+
+
 def _finite_only(contributions: Sequence[Any], keep: tf.Tensor | None) -> list[Any]:
     """The same, of which rows that are not finite are zero."""
     finite = _finite_rows(contributions)
@@ -338,16 +350,33 @@ def _finite_only(contributions: Sequence[Any], keep: tf.Tensor | None) -> list[A
         keep = finite if keep is None else finite & keep
     if keep is None:
         return list(contributions)
-    factors: list[tf.Tensor] = []
+    return _with_all_factors(
+        contributions,
+        lambda one, change: one.sanitized(change),
+        lambda factors: _with_zero_rows(factors, keep),
+    )
 
-    def collect(factor: tf.Tensor) -> tf.Tensor:
-        factors.append(factor)
-        return factor
 
+def _with_all_factors(
+    contributions: Sequence[Any],
+    apply: Callable[[Any, forms.RowwiseMap], Any],
+    change_all: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+) -> list[Any]:
+    """Contributions with other factors, which are changed all at once.
+
+    Args:
+        contributions: Some of which may be `None`.
+        apply: From a contribution and a map of factors to the new contribution.
+        change_all: Changes factors; one that several contributions have, once.
+    """
+    factors: dict[int, tf.Tensor] = {}
     for one in contributions:
-        one.sanitized(collect)
-    zeroed = iter(_with_zero_rows(factors, keep))
-    return [one.sanitized(lambda _: next(zeroed)) for one in contributions]
+        if one is not None:
+            apply(one, lambda factor: factors.setdefault(id(factor), factor))
+    changed = dict(zip(factors, change_all(list(factors.values())), strict=True))
+    return [
+        one and apply(one, lambda factor: changed[id(factor)]) for one in contributions
+    ]
 
 
 def _rows(contributions: Sequence[Any]) -> list[tf.Tensor]:
@@ -377,7 +406,15 @@ def _with_zero_rows(factors: list[tf.Tensor], finite: tf.Tensor) -> list[tf.Tens
 
 def _finite_rows(contributions: Sequence[Any]) -> tf.Tensor | None:
     """`[rows]`: which rows are finite in every coordinate of every variable."""
-    finite = [contribution.finite_rows() for contribution in contributions]
+    pairs = [one.checked_factors for one in contributions]
+    finite = [
+        one.finite_rows()
+        for one, pair in zip(contributions, pairs, strict=True)
+        if pair is None
+    ]
+    known = [pair for pair in pairs if pair is not None]
+    if known:
+        finite.append(have_finite_products(known))
     return functools.reduce(tf.logical_and, finite) if finite else None
 
 

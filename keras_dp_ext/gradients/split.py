@@ -11,6 +11,7 @@ from keras_dp_ext.gradients.graph import copies as copies_lib
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.graph.leading_axis import batches_per_axis
 from keras_dp_ext.gradients.row_order import RowOrder, RowOrders
+from keras_dp_ext.gradients.row_tensors import reshaped
 
 # Stands for the unknown batch size when shapes are inferred.
 ASSUMED_BATCH = 16
@@ -83,7 +84,7 @@ class Split:
             return order.rows_first(value, self.rows)
         positions = self._positions(reference)
         rows = self.rows if positions is None or self._batch is not None else -1
-        return tf.reshape(
+        return reshaped(
             value, [rows, -1 if positions is None else positions, *_rest(value)]
         )
 

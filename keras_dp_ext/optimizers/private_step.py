@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from keras_dp_ext._compat.op_creation import shared_constants
+from keras_dp_ext._compat.op_creation import shared_ops
 from keras_dp_ext._fit_context import FitContext
 from keras_dp_ext.gradients import per_example_gradients
 from keras_dp_ext.gradients.chunks import chunks_of
@@ -61,7 +61,7 @@ def trace_step_on_loss(
 
 
 @paused_collector()
-@shared_constants()
+@shared_ops()
 def trace_step(
     optimizer: Any,
     losses: tf.Tensor,

@@ -83,7 +83,14 @@ def released(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
     tensors = list(tensors)
     if tf.executing_eagerly():
         return tensors
-    tensors = [tf.identity(tensor) for tensor in tensors]
+    graph = tf.compat.v1.get_default_graph()
+    # A sum in this graph has one output and can be marked itself.
+    tensors = [
+        tensor
+        if tensor.op.type == "AddV2" and tensor.graph is graph
+        else tf.identity(tensor)
+        for tensor in tensors
+    ]
     for tensor in tensors:
         marks = marks_for(tensor.graph)
         marks.released.add(tensor.op)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_dp_ext.gradients.base import OuterRows, combine_rows
-from keras_dp_ext.gradients.row_tensors import slice_rows
+from keras_dp_ext.gradients.row_tensors import have_finite_products
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
 
@@ -51,21 +51,27 @@ class Contribution(abc.ABC):
     def map_factors(self, change: RowwiseMap) -> Contribution:
         """Applies `change` to every tensor whose first axis counts rows."""
 
+    @property
+    def checked_factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """Two factors of whose entries all that is in the rows are sums of products.
+
+        Whether rows are finite is read off them, if they are known.
+        """
+        return None
+
     def finite_rows(self) -> tf.Tensor:
         """`[rows]` bool: whether `rows()` is finite, found as cheaply as possible.
 
         Rows so large that their squared norm overflows may count as not finite.
         """
+        if self.checked_factors is not None:
+            return have_finite_products([self.checked_factors])
         return self._built.finite_rows()
 
     @functools.cached_property
     def _built(self) -> Rows:
         """The rows, kept for the next call."""
         return Rows(self.rows(), self.shape)
-
-    def sliced(self, start: tf.Tensor, size: int | tf.Tensor) -> Contribution:
-        """Rows `start .. start + size` only."""
-        return self.map_factors(lambda factor: slice_rows(factor, start, size))
 
     def of_at_most(self, rows: int) -> Contribution:
         """The same, where it is known that there are no more rows than these."""
@@ -85,7 +91,7 @@ class Contribution(abc.ABC):
         """The same, with a `weighted_sum` that leaves out rows of coefficient 0.
 
         Args:
-            zeroed: Puts zeros in place of rows that are not finite, as 0 * NaN is NaN.
+            zeroed: As for `sanitized`. `scale_rows` needs it for no tensor that it scales.
         """
         if "_built" in self.__dict__:
             return self._built.summable(zeroed)

@@ -44,6 +44,9 @@ class Lookups(Contribution):
             self.shape[0],
         )
 
+    def summable(self, zeroed: RowwiseMap) -> Contribution:
+        return self  # Coefficients of 0 make zeros of any gradients.
+
     def finite_rows(self) -> tf.Tensor:
         # A row of the table is a sum of gradients: finite if their norm is.
         return tf.math.is_finite(self.norm_squared())

@@ -53,6 +53,10 @@ class Mapped(Contribution):
     def weighted_sum(self, coefficients: tf.Tensor) -> tf.Tensor:
         return self._sum_map(self._inner.weighted_sum(coefficients))
 
+    @property
+    def checked_factors(self) -> tuple[tf.Tensor, tf.Tensor] | None:
+        return None if self._scale_map is None else self._inner.checked_factors
+
     def finite_rows(self) -> tf.Tensor:
         if self._scale_map is not None:
             return self._inner.finite_rows()

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_dp_ext.gradients.base import OuterRows, combine_rows
 from keras_dp_ext.gradients.contributions.base import Contribution, RowwiseMap
 from keras_dp_ext.gradients.contributions.ghost_norm import ghost_norm_squared
-from keras_dp_ext.gradients.row_tensors import have_finite_products, scale_rows
+from keras_dp_ext.gradients.row_tensors import reshaped, scale_rows
 
 
 class OuterProducts(Contribution):
@@ -51,8 +51,9 @@ class OuterProducts(Contribution):
         """Gram matrices cost T^2 (I + O), twice for float64; materialising T I O."""
         return 2 * positions * (inputs + outputs) < inputs * outputs
 
-    def finite_rows(self) -> tf.Tensor:
-        return have_finite_products(self._left, self._right)
+    @property
+    def checked_factors(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.factors
 
     @functools.cached_property
     def _materialized(self) -> tf.Tensor:
@@ -98,14 +99,14 @@ class OuterProducts(Contribution):
         else:
             inputs, outputs = self._sizes[1:]
             total = tf.matmul(
-                tf.reshape(self._left, [-1, inputs]),
-                tf.reshape(scale_rows(coefficients, self._right), [-1, outputs]),
+                reshaped(self._left, [-1, inputs]),
+                reshaped(scale_rows(coefficients, self._right), [-1, outputs]),
                 transpose_a=True,
             )
-        return tf.reshape(total, self.shape)
+        return reshaped(total, self.shape)
 
     def rows(self) -> tf.Tensor:
-        return tf.reshape(self._materialized, [-1, *self.shape])
+        return reshaped(self._materialized, [-1, *self.shape])
 
     @property
     def outer_shape(self) -> tuple[int, int] | None:
@@ -131,7 +132,8 @@ class OuterProducts(Contribution):
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if self.is_materialized:
             return self._built.summable(zeroed)
-        return super().summable(zeroed)
+        # The coefficients make zeros of the other factor.
+        return OuterProducts(zeroed(self._left), self._right, self.shape)
 
 
 def _in_own_units(factor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

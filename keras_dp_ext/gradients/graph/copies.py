@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_dp_ext._compat import tf_internals
+from keras_dp_ext._compat.op_creation import unshared_ops
 from keras_dp_ext.gradients.graph import custom_gradients
 from keras_dp_ext.gradients.graph import ops as graph_lib
 
@@ -114,9 +116,9 @@ def _copy_op(
         for value in attributes.values():
             for name in graph_lib.function_names(value):
                 _add_function(graph, op.graph, name)
-    return list(
-        tf_internals.create_op_like(op, list(inputs), attributes, graph).outputs
-    )
+    with contextlib.nullcontext() if op.type == "Const" else unshared_ops():
+        copy = tf_internals.create_op_like(op, list(inputs), attributes, graph)
+    return list(copy.outputs)
 
 
 def copy_op(op: tf.Operation, inputs: list[tf.Tensor]) -> tf.Operation:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_dp_ext.gradients.contributions import Contribution, OuterProducts, Rows
 from keras_dp_ext.gradients.graph.uses import Use
 from keras_dp_ext.gradients.registry import register_rule
+from keras_dp_ext.gradients.row_tensors import reshaped
 from keras_dp_ext.gradients.split import Split
 
 
@@ -78,7 +79,7 @@ def _flat(value: tf.Tensor) -> tf.Tensor:
     if rows is None:
         rows = tf.shape(value)[0]
     features = value.shape[-1] or tf.shape(value)[-1]
-    return tf.reshape(value, [rows, positions, features])
+    return reshaped(value, [rows, positions, features])
 
 
 def _outer(data: tf.Tensor, d: tf.Tensor, use: Use, transposed: bool) -> Contribution:

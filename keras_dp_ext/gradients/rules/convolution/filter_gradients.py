@@ -16,7 +16,6 @@ from keras_dp_ext.gradients.chunks import (
 )
 from keras_dp_ext.gradients.contributions import Contribution, Rows
 from keras_dp_ext.gradients.row_tensors import (
-    have_finite_products,
     scale_rows,
     slice_all_rows,
     zero_rows,
@@ -157,13 +156,18 @@ class FilterGradients(Contribution):
         (rows,) = self._for_each_chunk(lambda part: [part.rows()], self.shape)
         return rows
 
-    def finite_rows(self) -> tf.Tensor:
-        return have_finite_products(self._image, self._gradient)
+    @property
+    def checked_factors(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._image, self._gradient
 
     def map_factors(self, change: RowwiseMap) -> Contribution:
+        return self._of(change(self._image), change(self._gradient))
+
+    def _of(self, image: tf.Tensor, gradient: tf.Tensor) -> FilterGradients:
+        """The same of other factors."""
         return FilterGradients(
-            change(self._image),
-            change(self._gradient),
+            image,
+            gradient,
             self.shape,
             self._patch_elements,
             self._products,
@@ -183,5 +187,7 @@ class FilterGradients(Contribution):
         return super().sanitized(zeroed)
 
     def summable(self, zeroed: RowwiseMap) -> Contribution:
-        # What is kept is finite.
-        return super().summable(zeroed) if self._kept is None else self._kept
+        if self._kept is not None:
+            return self._kept  # Which is finite.
+        # The coefficients make zeros of the other factor.
+        return self._of(zeroed(self._image), self._gradient)

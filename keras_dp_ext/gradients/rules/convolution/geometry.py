@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dp_ext.gradients.contributions import OuterProducts, Rows
+from keras_dp_ext.gradients.row_tensors import reshaped
 
 # So many numbers in a row are copied as fast as fewer.
 _LONG_RUN = 8
@@ -18,7 +19,7 @@ _LONG_RUN = 8
 
 def unsplit(value: tf.Tensor) -> tf.Tensor:
     """`[rows, examples, ...] -> [rows * examples, ...]`."""
-    return tf.reshape(value, [-1, *value.shape[2:]])
+    return reshaped(value, [-1, *value.shape[2:]])
 
 
 class Geometry:
@@ -62,7 +63,7 @@ class Geometry:
         """`[batch, positions, channels]`."""
         value = self._channels_last(value)
         positions = value.shape[1:-1].num_elements()
-        return tf.reshape(value, [-1, positions, value.shape[-1]])
+        return reshaped(value, [-1, positions, value.shape[-1]])
 
     def _pads(self, sizes: list[int]) -> list[tuple[int, int]]:
         if self._padding == "EXPLICIT":
@@ -174,8 +175,8 @@ class Geometry:
         else:
             left = self._gathered_patches(image, self.kernel, self.strides)
         return OuterProducts(
-            tf.reshape(left, [-1, positions, math.prod(self.filter_shape[:-1])]),
-            tf.reshape(right, [-1, positions, self.filter_shape[-1]]),
+            reshaped(left, [-1, positions, math.prod(self.filter_shape[:-1])]),
+            reshaped(right, [-1, positions, self.filter_shape[-1]]),
             self.cells_shape,
         )
 

@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras_dp_ext.gradients.chunks import chunk_bytes, rows_per_chunk
 from keras_dp_ext.gradients.contributions import Contribution, OuterProducts, Rows
 from keras_dp_ext.gradients.row_tensors import (
-    have_finite_products,
     scale_rows,
     slice_rows,
 )
@@ -174,8 +173,9 @@ class PatchProducts(Contribution):
             return self._kept.rows()
         return self._products(self._image, self._gradient).rows()
 
-    def finite_rows(self) -> tf.Tensor:
-        return have_finite_products(self._image, self._gradient)
+    @property
+    def checked_factors(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._image, self._gradient
 
     def map_factors(self, change: RowwiseMap) -> Contribution:
         return PatchProducts(
@@ -190,4 +190,5 @@ class PatchProducts(Contribution):
     def summable(self, zeroed: RowwiseMap) -> Contribution:
         if self._kept is not None:
             return self._kept.summable(zeroed)
-        return super().summable(zeroed)
+        # The coefficients make zeros of the other factor.
+        return PatchProducts(zeroed(self._image), self._gradient, self._geometry)
