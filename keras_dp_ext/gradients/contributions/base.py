@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_dp_ext.gradients.base import OuterRows, combine_rows
-from keras_dp_ext.gradients.row_tensors import have_finite_products
+from keras_dp_ext.gradients.row_tensors import have_finite_products, slice_rows
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
 
@@ -62,13 +62,17 @@ class Contribution(abc.ABC):
         Rows so large that their squared norm overflows may count as not finite.
         """
         if self.checked_factors is not None:
-            return have_finite_products([self.checked_factors])
+            return have_finite_products(*self.checked_factors)
         return self._built.finite_rows()
 
     @functools.cached_property
     def _built(self) -> Rows:
         """The rows, kept for the next call."""
         return Rows(self.rows(), self.shape)
+
+    def sliced(self, start: tf.Tensor, size: int | tf.Tensor) -> Contribution:
+        """Rows `start .. start + size` only."""
+        return self.map_factors(lambda factor: slice_rows(factor, start, size))
 
     def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         """Zeros in place of rows that are not finite: NaN * 0 is NaN.
