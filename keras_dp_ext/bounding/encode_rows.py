@@ -102,7 +102,7 @@ def encode_rows(
 def _is_finite(row: tf.Tensor | OuterRows) -> tf.Tensor:
     """`[chunk]`: which rows are finite."""
     if isinstance(row, OuterRows):
-        return have_finite_products([row])
+        return have_finite_products(*row)
     return tf.reduce_max(magnitude_bits(row), axis=1) < _INFINITY_BITS
 
 

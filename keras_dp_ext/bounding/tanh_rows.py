@@ -95,10 +95,10 @@ def row_norms(rows: Sequence[tf.Tensor]) -> tf.Tensor:
     """`[chunk]`: the L2 norm of every row, over all variables together."""
     if rows[0].shape[0] == 1:
         # Needs no copy of the row, which may be millions of numbers long.
-        squares = [2.0 * tf.nn.l2_loss(row)[tf.newaxis] for row in rows]
-    else:
-        squares = [
-            tf.reduce_sum(tf.square(row), axis=list(range(1, row.shape.rank)))
-            for row in rows
-        ]
+        halves = tf.add_n([tf.nn.l2_loss(row) for row in rows])
+        return tf.sqrt(2.0 * halves)[tf.newaxis]
+    squares = [
+        tf.reduce_sum(tf.square(row), axis=list(range(1, row.shape.rank)))
+        for row in rows
+    ]
     return tf.sqrt(tf.add_n(squares))

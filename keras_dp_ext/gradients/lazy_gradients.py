@@ -25,8 +25,7 @@ from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.packed import PackedContributions
 from keras_dp_ext.gradients.requests import ChunkLoop, GivenRows, Norms, WeightedSums
 from keras_dp_ext.gradients.row_tensors import (
-    have_finite_products,
-    slice_all_rows,
+    have_all_finite_products,
     zero_all_rows,
 )
 from keras_dp_ext.gradients.rules.device import integer_dtype, is_compiled
@@ -298,8 +297,7 @@ class LazyGradients(PerExampleGradients):
                 done - start, integers
             )
             sliced = [
-                one.of_at_most(most)
-                for one in _sliced(self._contributions, start, chunk)
+                one.sliced(start, chunk).of_at_most(most) for one in self._contributions
             ]
             given = rows_of(_finite_only(sliced, fresh), chunk)
             # The probe looks at products that the map may leave unbuilt.
@@ -310,7 +308,7 @@ class LazyGradients(PerExampleGradients):
         _, sums = tf.while_loop(
             has_more,
             body,
-            (tf.constant(0), [tf.zeros(shape) for shape in result_shapes()]),
+            (tf.constant(0), _zeros(result_shapes())),
             parallel_iterations=PARALLEL_CHUNKS,
         )
         loop = ChunkLoop(
@@ -334,13 +332,11 @@ class LazyGradients(PerExampleGradients):
         ]
 
 
-def _sliced(contributions: Sequence[Any], start: Any, size: Any) -> list[Any]:
-    """Rows `start .. start + size` only."""
-    return _with_all_factors(
-        contributions,
-        lambda one, change: one.map_factors(change),
-        lambda factors: slice_all_rows(factors, start, size),
-    )
+def _zeros(shapes: Sequence[Any]) -> list[tf.Tensor]:
+    """One tensor for all that are equal: a deep model's layers have few shapes."""
+    shapes = [tuple(shape) for shape in shapes]
+    made = {shape: tf.zeros(shape) for shape in set(shapes)}
+    return [made[shape] for shape in shapes]
 
 
 def _finite_only(contributions: Sequence[Any], keep: tf.Tensor | None) -> list[Any]:
@@ -414,7 +410,7 @@ def _finite_rows(contributions: Sequence[Any]) -> tf.Tensor | None:
     ]
     known = [pair for pair in pairs if pair is not None]
     if known:
-        finite.append(have_finite_products(known))
+        finite.append(have_all_finite_products(known))
     return functools.reduce(tf.logical_and, finite) if finite else None
 
 

@@ -17,15 +17,19 @@ UNIT_ROUNDOFF = 2.0**-24
 _HUGE = 1.7e38
 
 
-def have_finite_products(pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
+def have_finite_products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     """`[rows]`: whether all sums of products of entries of two factors are finite.
 
     Each is at most the product of the sums of all magnitudes. (Largest magnitudes
     would do, but a maximum may forget a NaN.)
-
-    Args:
-        pairs: Of factors; a row is finite if it is in all of them.
     """
+    return have_all_finite_products([(left, right)])
+
+
+def have_all_finite_products(
+    pairs: Sequence[tuple[tf.Tensor, tf.Tensor]],
+) -> tf.Tensor:
+    """`[rows]`: whether that is so of several pairs of factors."""
     factors = {id(factor): factor for pair in pairs for factor in pair}
     magnitudes = {
         key: tf.reduce_sum(tf.abs(factor), axis=list(range(1, factor.shape.rank)))

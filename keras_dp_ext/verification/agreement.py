@@ -47,6 +47,13 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return largest(a[finite] - b[finite])
 
 
+def add_multiple(total: np.ndarray, value: np.ndarray, factor: float) -> None:
+    """`total += factor * value`, without a third array of that size."""
+    factor = total.dtype.type(factor)
+    for sums, block in zip(_blocks(total), _blocks(value), strict=True):
+        sums += factor * block
+
+
 def sum_of_squares(value: np.ndarray, scale: np.ndarray | float = 1.0) -> float:
     """The sum of the squares of `value / scale`, in float64."""
     if not isinstance(scale, float):
@@ -57,7 +64,7 @@ def sum_of_squares(value: np.ndarray, scale: np.ndarray | float = 1.0) -> float:
 
 
 def _blocks(value: np.ndarray) -> list[np.ndarray]:
-    """Pieces that stay in a processor's cache."""
+    """Pieces that stay in a processor's cache; views, where `value` is contiguous."""
     flat = value.reshape(-1)
     return [flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK)]
 

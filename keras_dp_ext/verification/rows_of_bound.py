@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_dp_ext.gradients.graph import ops as graph_lib
 from keras_dp_ext.gradients.requests import ChunkLoop, GivenRows
+from keras_dp_ext.verification import agreement
 from keras_dp_ext.verification.graph_function import GraphFunction, as_floats
 
 StandIn = Callable[[tf.Tensor], tf.Tensor]
@@ -159,11 +160,11 @@ def _add_up(
     for start, rows in chunks:
         arrays = list(map(as_floats, rows))
         part = coefficients[start : start + len(arrays[0])]
+        if not totals:
+            totals = [np.zeros(array.shape[1:], array.dtype) for array in arrays]
         # Not by a product of matrices: often all but one are 0, and NumPy would start
         # threads that wait busily.
-        sums = [
-            sum(a.dtype.type(part[row]) * a[row] for row in np.flatnonzero(part))
-            for a in arrays
-        ]
-        totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
+        for array, total in zip(arrays, totals, strict=True):
+            for row in np.flatnonzero(part):
+                agreement.add_multiple(total, array[row], part[row])
     return totals

@@ -82,7 +82,7 @@ def test_what_two_inputs_contradict_is_not_read():
         )
         assert lengths[id(twice)] == 2
         assert lengths[id(ops[1].outputs[0])] == 2
-        assert id((twice + x[:, :3])) not in lengths
+        assert id(twice + x[:, :3]) not in lengths
 
 
 def test_numbers_beyond_the_batch_stay_unread():

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.layers import CASES
-from keras_dp_ext.gradients import per_example_gradients
+from keras_dp_ext.gradients import per_example_gradients, row_tensors
 
 # One for each form in which gradients are held.
 FORMS = [
@@ -60,3 +60,32 @@ def test_rows_that_are_not_finite_count_as_zero(name, value):
     for computed, clean in zip(sums, expected, strict=True):
         for a, b in zip(computed, clean, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_one_row_that_is_not_finite_in_any_of_several_products_is_found():
+    ones, bad = np.ones([3, 2], np.float32), np.ones([3, 2], np.float32)
+    bad[1, 0], huge = np.nan, 3e38 * np.ones([3, 2], np.float32)
+    one_huge = np.where([[False], [False], [True]], huge, ones)
+    pairs = [(ones, ones), (bad, ones), (one_huge, one_huge)]
+    found = row_tensors.have_all_finite_products(
+        [tuple(map(tf.constant, pair)) for pair in pairs]
+    )
+    assert found.numpy().tolist() == [True, False, False]
+
+
+def test_a_coefficient_of_zero_leaves_a_row_out_whatever_is_in_it():
+    value = tf.constant([[1.0, 2.0], [np.nan, np.inf], [3.0, 4.0]])
+    scaled = row_tensors.scale_rows(tf.constant([2.0, 0.0, 1.0]), value)
+    np.testing.assert_array_equal(scaled, [[2, 4], [0, 0], [3, 4]])
+
+
+def test_what_was_reshaped_there_and_back_is_no_op():
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4, 6])
+        there = row_tensors.reshaped(x, [-1, 1, 4, 6])
+        assert row_tensors.reshaped(there, [-1, 4, 6]) is x
+        assert row_tensors.reshaped(there, [-1, 24]).op.inputs[0] is x
+        assert row_tensors.reshaped(x, [-1, 6, 4]) is not x
+    eager = tf.zeros([2, 3])
+    assert row_tensors.reshaped(eager, [2, 3]) is eager
+    assert row_tensors.reshaped(eager, [3, 2]).shape == [3, 2]

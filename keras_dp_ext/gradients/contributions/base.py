@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_dp_ext.gradients.base import OuterRows, combine_rows
-from keras_dp_ext.gradients.row_tensors import have_finite_products
+from keras_dp_ext.gradients.row_tensors import have_finite_products, slice_rows
 
 RowwiseMap = Callable[[tf.Tensor], tf.Tensor]
 
@@ -65,7 +65,7 @@ class Contribution(abc.ABC):
         Rows so large that their squared norm overflows may count as not finite.
         """
         if self.checked_factors is not None:
-            return have_finite_products([self.checked_factors])
+            return have_finite_products(*self.checked_factors)
         return self._built.finite_rows()
 
     @functools.cached_property
@@ -76,6 +76,10 @@ class Contribution(abc.ABC):
     def of_at_most(self, rows: int) -> Contribution:
         """The same, where it is known that there are no more rows than these."""
         return self
+
+    def sliced(self, start: tf.Tensor, size: int | tf.Tensor) -> Contribution:
+        """Rows `start .. start + size` only."""
+        return self.map_factors(lambda factor: slice_rows(factor, start, size))
 
     def sanitized(self, zeroed: RowwiseMap) -> Contribution:
         """The same without some rows.
