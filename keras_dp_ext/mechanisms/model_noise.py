@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext.noise import Gaussian, Noise, NoiseSequence
+from keras_dp_ext.gradients.made_once import made_once
+from keras_dp_ext.noise import Gaussian, Noise, NoiseSequence, uniform
 
 
 def draw(
@@ -28,8 +29,13 @@ def draw(
     Returns:
         One float32 tensor for each shape.
     """
-    values = noise.sample([total_size(shapes)], seed)
-    return cut(values if factor is None else factor * values, shapes)
+    shape = [total_size(shapes)]
+
+    def values() -> tf.Tensor:
+        flat = noise.sample(shape, seed)
+        return flat if factor is None else factor * flat
+
+    return cut(made_once(values, shape, uniform.float_dtype(), seed), shapes)
 
 
 def draw_at(
