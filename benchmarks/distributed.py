@@ -6,6 +6,9 @@ Every worker is a process on 127.0.0.1 that is pinned to one core, so that two
 workers have twice the computing power of one, as two machines would. Replicas are two
 virtual devices of one process on two cores, against one device on one core. The global
 batch is the same for all: what is measured is strong scaling.
+
+A second call with the same file adds its rounds to those that are in it: a long table can
+be made in pieces.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import argparse
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +28,7 @@ from benchmarks.workloads import timed
 
 OPTIMIZERS = ("plain SGD", "DPSGD", "EncodedSGD")
 KINDS = ("workers", "replicas")
+COUNTS = (1, 2)
 
 
 def main() -> None:
@@ -48,34 +51,39 @@ def main() -> None:
         for kind in arguments.kinds.split(",")
         for name in arguments.optimizers.split(",")
     ]
-    times: dict[tuple, list[list[float]]] = {}
+    times: dict[str, list[list[float]]] = {}
+    if arguments.json and arguments.json.exists():
+        times = json.loads(arguments.json.read_text())
     # Interleaved, so that other load on the machine meets all of them alike.
     for _ in range(arguments.rounds):
         for case in cases:
-            for count in (1, 2):
-                times.setdefault((*case, count), []).append(
+            for count in COUNTS:
+                times.setdefault(_key(case, count), []).append(
                     _launch(case, count, arguments.batch_size, arguments.steps)
                 )
+            if arguments.json:
+                arguments.json.write_text(json.dumps(times, indent=1) + "\n")
+    print_table(cases, times)
+
+
+def _key(case: tuple, count: int) -> str:
+    return ", ".join([*case, str(count)])
+
+
+def print_table(cases: list[tuple], times: dict[str, list[list[float]]]) -> None:
+    """Medians over the rounds; speed-ups are those of one round each."""
     print("| | optimizer | 1, ms | 2, ms | speed-up | of processor time |")
     print("|---|---|---|---|---|---|")
-    rows = []
     for case in cases:
-        workload, setting, name = case
-        clock, processor = (
-            [
-                1e3 * statistics.median(turn[kind] for turn in times[(*case, count)])
-                for count in (1, 2)
-            ]
-            for kind in (0, 1)
-        )
-        speed_up = clock[0] / clock[1], processor[0] / processor[1]
-        rows.append([*case, *clock, *processor, *speed_up])
+        # [count, round, (clock, processor)]
+        turns = 1e3 * np.array([times[_key(case, count)] for count in COUNTS])
+        clock = np.median(turns[:, :, 0], axis=1)
+        speed_up = np.median(turns[0] / turns[1], axis=0)
+        workload, kind, name = case
         print(
-            f"| {workload}, {setting} | {name} | {clock[0]:.1f} | {clock[1]:.1f} | "
+            f"| {workload}, {kind} | {name} | {clock[0]:.1f} | {clock[1]:.1f} | "
             f"{speed_up[0]:.2f} | {speed_up[1]:.2f} |"
         )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _launch(case: tuple, count: int, batch_size: int | None, steps: int) -> list[float]:

@@ -38,7 +38,11 @@ def _dense(inputs: int, outputs: int) -> Layer:
     return _weights([inputs, outputs]), lambda p, x: x @ p[0] + p[1]
 
 
-def _conv(inputs: int, outputs: int, size: int, stride: int, padding: str) -> Layer:
+def _conv(
+    inputs: int, outputs: int, size: int, stride: int, padding: str, bias: bool = True
+) -> Layer:
+    make = _weights([size, size, inputs, outputs])
+
     def apply(p: list, x: jax.Array) -> jax.Array:
         y = jax.lax.conv_general_dilated(
             x,
@@ -47,9 +51,9 @@ def _conv(inputs: int, outputs: int, size: int, stride: int, padding: str) -> La
             padding,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        return y + p[1]
+        return y + p[1] if bias else y
 
-    return _weights([size, size, inputs, outputs]), apply
+    return (make if bias else lambda generator: make(generator)[:1]), apply
 
 
 def _pool(stride: int) -> Layer:
@@ -75,7 +79,51 @@ def _cifar_blocks() -> list[Layer]:
     return blocks
 
 
+def _normalize(channels: int, groups: int = 16) -> Layer:
+    """Group normalisation and ReLU."""
+
+    def apply(p: list, x: jax.Array) -> jax.Array:
+        parts = x.reshape(*x.shape[:3], groups, channels // groups)
+        mean = parts.mean((1, 2, 4), keepdims=True)
+        variance = parts.var((1, 2, 4), keepdims=True)
+        parts = (parts - mean) * jax.lax.rsqrt(variance + 1e-3)
+        return jax.nn.relu(parts.reshape(x.shape) * p[0] + p[1])
+
+    return lambda _: [jnp.ones(channels), jnp.zeros(channels)], apply
+
+
+def _block(inputs: int, width: int, stride: int, first: bool) -> Layer:
+    layers = [
+        _normalize(inputs),
+        _conv(inputs, width, 3, stride, "SAME", bias=False),
+        _normalize(width),
+        _conv(width, width, 3, 1, "SAME", bias=False),
+    ]
+    if first:
+        layers.append(_conv(inputs, width, 1, stride, "SAME", bias=False))
+
+    def apply(p: list, x: jax.Array) -> jax.Array:
+        normalized = layers[0][1](p[0], x)
+        inner = normalized
+        for (_, layer), own in zip(layers[1:4], p[1:4], strict=True):
+            inner = layer(own, inner)
+        return inner + (layers[4][1](p[4], normalized) if first else x)
+
+    return lambda generator: [make(generator) for make, _ in layers], apply
+
+
+def _wide_resnet() -> list[Layer]:
+    """WideResNet-16-4 with group normalisation, as `workloads.py` has it."""
+    blocks, inputs = [_conv(3, 16, 3, 1, "SAME", bias=False)], 16
+    for width, stride in ((64, 1), (128, 2), (256, 2)):
+        blocks += [_block(inputs, width, stride, True), _block(width, width, 1, False)]
+        inputs = width
+    mean = (lambda _: [], lambda _, x: x.mean((1, 2)))
+    return [*blocks, _normalize(inputs), mean, _dense(inputs, 10)]
+
+
 MODELS = {
+    "W6": _wide_resnet,
     "W1": lambda: [
         _conv(1, 16, 8, 2, "SAME"),
         _RELU,

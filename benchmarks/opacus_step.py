@@ -28,7 +28,40 @@ def _cifar_blocks() -> list[nn.Module]:
     return blocks
 
 
+class _Block(nn.Module):
+    """Two convolutions after normalisation, beside the image or a convolution of it."""
+
+    def __init__(self, inputs: int, width: int, stride: int, first: bool):
+        super().__init__()
+        self.before = nn.Sequential(nn.GroupNorm(16, inputs), nn.ReLU())
+        self.shortcut = (
+            nn.Conv2d(inputs, width, 1, stride, bias=False) if first else None
+        )
+        self.inner = nn.Sequential(
+            nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False),
+            nn.GroupNorm(16, width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+        )
+
+    def forward(self, x):
+        normalized = self.before(x)
+        short = x if self.shortcut is None else self.shortcut(normalized)
+        return short + self.inner(normalized)
+
+
+def _wide_resnet() -> list[nn.Module]:
+    """WideResNet-16-4 with group normalisation, as `workloads.py` has it."""
+    blocks, inputs = [nn.Conv2d(3, 16, 3, padding=1, bias=False)], 16
+    for width, stride in ((64, 1), (128, 2), (256, 2)):
+        blocks += [_Block(inputs, width, stride, True), _Block(width, width, 1, False)]
+        inputs = width
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10)]
+    return [*blocks, nn.GroupNorm(16, inputs), nn.ReLU(), *head]
+
+
 MODELS = {
+    "W6": _wide_resnet,
     "W1": lambda: [
         nn.Conv2d(1, 16, 8, stride=2, padding=3),
         nn.ReLU(),

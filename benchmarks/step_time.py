@@ -33,7 +33,7 @@ OPACUS = ("opacus-ghost", "opacus-expanded", "opacus-hooks", "torch-plain")
 # JAX-Privacy: all examples of a batch at once, and in four parts; and JAX, not private.
 JAX_PRIVACY = ("jax-privacy", "jax-microbatched", "jax-plain")
 # The workloads whose models these two have.
-_PEERS_KNOW = ("W1", "W2", "W3")
+_PEERS_KNOW = ("W1", "W2", "W3", "W6")
 
 
 class Local:

@@ -66,7 +66,8 @@ def _mended_build(original: Any) -> Any:
         if iterator is None or strategy.num_replicas_in_sync == 1:
             original(self, iterator=iterator, data_batch=data_batch)
             return
-        for _, _, batches in iterator:
+        # Of two or three values, by the version of Keras.
+        for *_, batches in iterator:
             data_batch = _of_first_replica(strategy, next(batches))
             break
         with strategy.scope():

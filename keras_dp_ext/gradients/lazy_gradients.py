@@ -21,6 +21,7 @@ from keras_dp_ext.gradients.base import (
 )
 from keras_dp_ext.gradients.chunks import PARALLEL_CHUNKS, even_chunk, rows_per_chunk
 from keras_dp_ext.gradients.joined import JoinedRows
+from keras_dp_ext.gradients.made_once import made_once
 from keras_dp_ext.gradients.ordinary import OrdinaryGradients
 from keras_dp_ext.gradients.packed import PackedContributions
 from keras_dp_ext.gradients.requests import ChunkLoop, GivenRows, Norms, WeightedSums
@@ -123,7 +124,10 @@ class LazyGradients(PerExampleGradients):
     def _total_norm_squared(
         self, parts: Any, scales: Sequence[tf.Tensor | None] | None = None
     ) -> tf.Tensor:
-        norms = tf.add_n(parts) if parts else tf.zeros([self._rows])
+        norms = tf.zeros([self._rows])
+        if parts:
+            first, shape = parts[0], tf.shape(parts[0])
+            norms = made_once(lambda: tf.add_n(parts), shape, first.dtype, first)
         if scales is None or "_finite" not in self.__dict__:
             # No scale makes a row finite. One whose scaled norm overflows is left out.
             self.__dict__["_finite"] = tf.math.is_finite(norms)

@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_dp_ext.noise import Gaussian, Noise, NoiseSequence
+from keras_dp_ext.gradients.made_once import made_once
+from keras_dp_ext.gradients.rules.device import is_compiled_for_cpu
+from keras_dp_ext.noise import Gaussian, Noise, NoiseSequence, uniform
 
 
 def draw(
@@ -27,7 +29,18 @@ def draw(
     Returns:
         One float32 tensor for each shape.
     """
-    pieces = noise.sample_pieces(total_size(shapes), seed)
+    count = total_size(shapes)
+    if is_compiled_for_cpu():
+        # The same numbers in one piece: XLA plans the memory by itself.
+        whole = made_once(
+            lambda: noise.sample([count], seed),
+            [count],
+            uniform.float_dtype(),
+            seed,
+        )
+        pieces = [whole]
+    else:
+        pieces = noise.sample_pieces(count, seed)
     return cut(pieces if factor is None else [factor * one for one in pieces], shapes)
 
 

@@ -28,6 +28,12 @@ def is_compiled() -> bool:
     return tf_internals.is_compiled(tf.compat.v1.get_default_graph())
 
 
+def is_compiled_for_cpu() -> bool:
+    """Whether XLA will compile the graph that is being traced for a CPU."""
+    has_gpu = _ASSUMES_GPU.get() or tf.config.list_physical_devices("GPU")
+    return is_compiled() and not has_gpu
+
+
 def runs_on_cpu() -> bool:
     """Whether TensorFlow's own CPU kernels will run, which loops can call.
 
