@@ -310,6 +310,8 @@ def step_cost(build: Callable, batch, mechanism: str) -> Cost:
     import keras
     import tensorflow as tf
 
+    from keras_dp_ext.gradients.rules.device import as_on_a_gpu
+
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     model = build(keras)
@@ -322,7 +324,10 @@ def step_cost(build: Callable, batch, mechanism: str) -> Cost:
     step = tf.function(
         lambda x, y: model.train_step((x, y)), jit_compile=True, autograph=False
     )
-    return program_cost(step.experimental_get_compiler_ir(*map(tf.constant, batch)))
+    # As for a GPU: on CPUs alone, loops keep XLA from fusing one draw into each kernel.
+    with as_on_a_gpu():
+        program = step.experimental_get_compiler_ir(*map(tf.constant, batch))
+        return program_cost(program)
 
 
 def wide_resnet(keras, width: int = 4, classes: int = 10):
