@@ -27,6 +27,11 @@ _WIDTH = 512
 _MOST_ROWS = 2**12
 
 
+def most_in_a_piece() -> int:
+    """How many normals a draw may have that comes in one piece."""
+    return 2 * _WIDTH * _MOST_ROWS
+
+
 def normals_in_pieces(count: int, seed: tf.Tensor) -> list[tf.Tensor]:
     """The first `count` of `normals`, as vectors to be joined one behind the other.
 

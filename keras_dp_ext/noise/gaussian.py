@@ -63,7 +63,9 @@ class Gaussian(Noise):
     def sample_pieces(self, count: int, seed: tf.Tensor) -> list[tf.Tensor]:
         import tensorflow as tf
 
-        if uniform.float_dtype() != tf.float32:
+        # A subclass may draw other numbers than these.
+        is_plain = type(self) is Gaussian and uniform.float_dtype() == tf.float32
+        if not is_plain or count <= box_muller.most_in_a_piece():
             return super().sample_pieces(count, seed)
         pieces = box_muller.normals_in_pieces(count, seed)
         return pieces if self.scale == 1.0 else [self.scale * one for one in pieces]

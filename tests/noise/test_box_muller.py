@@ -174,6 +174,26 @@ def test_variables_are_cut_from_pieces_that_end_anywhere(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
+def test_a_subclass_that_draws_by_itself_is_asked_for_large_draws_too(monkeypatch):
+    """The accountant reads its density: nothing else may be drawn in its place."""
+
+    class Constant(dp.noise.Gaussian):
+        def _standard_sample(self, shape, seed):
+            return tf.ones(shape)
+
+    class Wider(dp.noise.Gaussian):
+        def sample(self, shape, seed):
+            return 2.0 * super().sample(shape, seed)
+
+    monkeypatch.setattr(box_muller, "_MOST_ROWS", 16)
+    seed, shapes = tf.constant([1, 2]), [(2**16,), (2**16 - 5, 1)]
+    for drawn in model_noise.draw(Constant(3.0), shapes, seed):
+        assert set(np.ravel(drawn)) == {3.0}
+    plain = model_noise.draw(dp.noise.Gaussian(), shapes, seed)
+    for one, wide in zip(plain, model_noise.draw(Wider(), shapes, seed), strict=True):
+        np.testing.assert_allclose(wide, 2.0 * one, rtol=1e-5, atol=1e-6)
+
+
 def test_a_draw_in_pieces_whose_counter_would_start_again_is_refused():
     with pytest.raises(ValueError, match="fewer than"):
         box_muller.normals_in_pieces(2**32, tf.constant([1, 2]))
