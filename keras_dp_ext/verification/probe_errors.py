@@ -83,7 +83,8 @@ _ONE_NUMBER = (
     "one number for the whole batch is multiplied by one of each row. If the loss "
     "function returns a mean over all, Keras does that with the weights of the rows: "
     "let it return one number for each example, `ops.mean(..., axis=-1)` in place of "
-    "`ops.mean(...)`. If it weighs by a statistic of the batch, take a public constant"
+    "`ops.mean(...)`, or `ops.sum(losses * mask, axis=-1) / ops.maximum(ops.sum(mask, "
+    "axis=-1), 1)`. If it weighs by a statistic of the batch, take a public constant"
 )
 
 _SEEDS = "Use `keras.random` with a `keras.random.SeedGenerator`"
