@@ -176,8 +176,7 @@ class FilterGradients(Contribution):
         )
 
     def of_at_most(self, rows: int) -> Contribution:
-        changed = self.map_factors(lambda factor: factor)
-        assert isinstance(changed, FilterGradients)
+        changed = self._of(self._image, self._gradient)
         changed._at_most = rows
         return changed
 
